@@ -549,7 +549,10 @@ class LateWrites:
             pieces = b"".join([self._arena[self._starts[number] : self._ends[number]] for number in mine])
             written = _write_with_zeros(records.plain_fd, memoryview(pieces), size, before.size, zeros)
         if written > size:
-            records.note_room(records.size, zeros, written - size)
+            if written == size + zeros:
+                records.room_end = before.size + written
+            else:
+                records.note_room(records.size, zeros, written - size)
         return written >= size
 
     def _write_again(self, slot: int) -> bool:
@@ -652,10 +655,11 @@ def _write_at_end(records: FileEnd, data: memoryview, size: int) -> int:
         zeros = records.room_behind(position + size)
         if zeros:
             written = _write_with_zeros(records.plain_fd, data, size, position, zeros)
-            if written > size:
+            if written == size + zeros:
+                records.room_end = position + written
+            elif written > size:
                 records.note_room(position + size, zeros, written - size)
-                written = size
-            return written
+            return min(written, size)
     return _write(records.plain_fd, data, size, position)
 
 

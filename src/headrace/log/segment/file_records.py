@@ -88,9 +88,11 @@ class FileRecords(FileEnd, AtPath):
 
     def room_behind(self, end: int) -> int:
         """How many zeros a write that ends at `end`, behind `room_end`, takes along; none where room does not pay."""
-        if not preallocation.makes_room(self._rule, self._files, self._folder):
-            self.room_end = INT64_MAX
-            return 0
+        if self._rule != preallocation.ALWAYS:  # what the disk says is asked once
+            if not preallocation.makes_room(self._rule, self._files, self._folder):
+                self.room_end = INT64_MAX
+                return 0
+            self._rule = preallocation.ALWAYS
         zeros = -end % ROOM_BYTES
         return zeros if end + zeros <= INT32_MAX else 0  # Apache Kafka opens no larger file
 

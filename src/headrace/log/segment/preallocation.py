@@ -21,8 +21,8 @@ from headrace.config import TopicConfig
 from headrace.limits import INT64_MAX, ROOM_BYTES
 from headrace.log.files import Files, LogFile
 
-AUTO, NEVER = "auto", "never"
-"""Rules for room: where it pays; nowhere. Any other is: everywhere."""
+AUTO, ALWAYS, NEVER = "auto", "always", "never"
+"""Rules for room: where it pays, everywhere, nowhere."""
 ROOM_FROM_BYTES = 1 << 20
 """The size from which on a file has room: room is an eighth of it at most."""
 

@@ -6,7 +6,7 @@
 Room makes appends cheaper. Linux keeps a file in memory in folios, and a file system with large folios makes one of
 what a single write brings to new pages. Batches of 15 KiB, each written to new pages, are in many small ones. The write
 that needs new pages takes zeros along instead, and the writes after it find a large folio to copy to: an append of
-15 KiB, with the flush and the deletion that follow it, takes half the time of the processor. On file systems without
+15 KiB, with the flush and the deletion that follow it, takes the kernel half the time. On file systems without
 large folios zeros are one more copy; there is no room there. Nor is there for topics that flush by themselves: the disk
 would write the room twice.
 

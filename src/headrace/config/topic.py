@@ -132,8 +132,8 @@ class TopicConfig(Settings):
     preallocate_room: str = declare(
         "auto", "headrace.preallocate.room", "string",
         "Whether the file of an active segment of 1 MiB and more is extended with zeros up to the next multiple of "
-        "128 KiB, which halves what an append of a few KiB costs the kernel if the page cache has large folios. auto: on "
-        "ext4 of Linux 6.16 and later. Topics that flush by themselves have none.", choices=("auto", "always", "never"),
+        "128 KiB, which halves what an append of a few KiB costs the kernel if the page cache has large folios. auto: "
+        "on ext4 of Linux 6.16 and later. Topics that flush by themselves have none.", choices=("auto", "always", "never"),
         broker=(("headrace.log.preallocate.room", 1),))
     reliable: bool = declare(
         False, "headrace.reliable", "boolean",

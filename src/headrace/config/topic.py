@@ -133,8 +133,8 @@ class TopicConfig(Settings):
         "auto", "headrace.preallocate.room", "string",
         "Whether the file of an active segment of 1 MiB and more is extended with zeros up to the next multiple of "
         "128 KiB, which halves what an append of a few KiB costs the kernel if the page cache has large folios. auto: "
-        "on ext4 of Linux 6.16 and later. Topics that flush by themselves have none.", choices=("auto", "always", "never"),
-        broker=(("headrace.log.preallocate.room", 1),))
+        "on ext4 of Linux 6.16 and later. Topics that flush by themselves have none.",
+        choices=("auto", "always", "never"), broker=(("headrace.log.preallocate.room", 1),))
     reliable: bool = declare(
         False, "headrace.reliable", "boolean",
         "Whether an acknowledged record survives whatever befalls all brokers but one. The switch stands for several "

@@ -14,8 +14,8 @@ import pytest
 
 from headrace.config import TopicConfig
 from headrace.limits import INT32_MAX, ROOM_BYTES
-from headrace.log import truncation
-from headrace.log.append_state import NOT_APPENDED, LateWrites
+from headrace.log import append_state, truncation
+from headrace.log.append_state import NOT_APPENDED, FileEnd, LateWrites, zeros_behind
 from headrace.log.files import DiskFile, Files, LocalFiles, LogFile, PathText
 from headrace.log.page_cache import keeps_large_folios
 from headrace.log.partition_log import PartitionLog
@@ -29,6 +29,7 @@ from headrace.records.format2.header import set_base_offset
 from headrace.records.format2.plain_batch import BATCH_FIELDS, is_plain
 from tests.broker.refusing_disk import refusing
 from tests.log.support import NOW_MS, Background, SimulatedDisk, append_batch, batch_of, config, open_log, read_all
+from tests.uncompiled import uncompiled
 
 VALUE = bytes(range(256)) * 60
 """Of a record; 15 KiB."""
@@ -271,7 +272,16 @@ def test_no_file_is_larger_than_apache_kafka_opens(tmp_path: Path) -> None:
     log = filled(opened(tmp_path, segment_bytes=INT32_MAX), plainly, range(1))
     records = log.active.records
     last = INT32_MAX + 1 - ROOM_BYTES
-    assert [records.room_behind(end) for end in (last - 5, last, last + 5, INT32_MAX)] == [5, 0, 0, 0]
+    assert [zeros_behind(records, end) for end in (last - 5, last, last + 5, INT32_MAX)] == [5, 0, 0, 0]
+
+
+def test_room_is_measured_compiled_as_uncompiled() -> None:
+    end, plain = FileEnd(), uncompiled(append_state)
+    end.has_room = True
+    for seed in range(2000):
+        position = random.Random(seed).choice((ROOM_BYTES, 1 << 30, INT32_MAX)) * (seed % 3)
+        position = max(0, min(INT32_MAX, position + seed % 7 - 3))
+        assert zeros_behind(end, position) == plain.zeros_behind(end, position)
 
 
 # After a power failure

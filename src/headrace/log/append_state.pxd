@@ -16,6 +16,7 @@ cdef int _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX, _REMEMBERED_MAX
 cdef class FileEnd:
     cdef public int64_t size, room_end
     cdef public int plain_fd
+    cdef public bint has_room
     cdef public object _file
 
 cdef class IndexSteps:
@@ -128,6 +129,9 @@ cdef class LateWrites:
     @cython.locals(before=_Before, log=LogEnd)
     cdef _take_back(self, int slot)
 
+@cython.locals(found=IndexColumns)
+cdef inline IndexColumns _columns(tuple loaded, Py_ssize_t number)
+
 @cython.locals(offsets=IndexColumns, times=IndexColumns, of_offsets=int64_t, of_times=int64_t)
 cdef int64_t _entries_left(tuple loaded) except? -1
 
@@ -145,6 +149,9 @@ cdef bint _follows(ProducerEnd entry, int64_t epoch, int64_t base_sequence) exce
 
 @cython.locals(crc=uint32_t)
 cdef inline uint32_t _crc(Octets buf, Py_ssize_t start, Py_ssize_t end) noexcept
+
+@cython.locals(zeros=int64_t)
+cpdef int64_t zeros_behind(FileEnd records, int64_t end) except -1
 
 @cython.locals(position=int64_t, zeros=int64_t, written=Py_ssize_t)
 cdef Py_ssize_t _write_at_end(FileEnd records, Octets data, Py_ssize_t size) except -2

@@ -72,12 +72,14 @@ _BY_INSTRUCTION = _has_instruction()
 class FileEnd:
     """The end of a log file."""
 
-    __slots__ = ("_file", "plain_fd", "room_end", "size")
+    __slots__ = ("_file", "has_room", "plain_fd", "room_end", "size")
 
     size: int
     """The number of bytes of whole batches."""
     room_end: int
-    """Where the next room is due: a write that ends behind it makes room. See `room_behind`."""
+    """Where the next room is due: a write that ends behind it makes room. See `zeros_behind`."""
+    has_room: bool
+    """Whether room is known to pay for the file. If not, `finds_room` tells."""
     plain_fd: int
     """The descriptor, if a write to the open file is no more than a write to this descriptor, else -1."""
     _file: Any
@@ -91,8 +93,9 @@ class FileEnd:
         """Cut the file behind the last batch. Returns whether there was something to cut. Raises OSError."""
         raise NotImplementedError
 
-    def room_behind(self, end: int) -> int:
-        """How many zeros a write that ends at `end`, behind `room_end`, takes along; none where room does not pay."""
+    def finds_room(self) -> bool:
+        """Find out whether room pays for the file, and note it: `has_room` if it does, else a `room_end` that no write
+        reaches."""
         raise NotImplementedError
 
     def note_room(self, end: int, zeros: int, made: int) -> None:
@@ -123,8 +126,7 @@ class IndexSteps:
         """Add an entry for the batch that ends with `last_offset` and begins at `position` to both indexes, which are
         loaded, as the largest timestamp is. Compiled, for compiled modules only."""
         loaded = self._loaded
-        offsets: IndexColumns = loaded[0]
-        times: IndexColumns = loaded[1]
+        offsets, times = _columns(loaded, 0), _columns(loaded, 1)
         is_due = offsets.put_entry(last_offset - offsets.base_offset, position)
         if self._largest_ms >= 0 and times.put_entry(self._largest_ms, self._offset_of_largest - times.base_offset):
             is_due = True
@@ -538,7 +540,7 @@ class LateWrites:
         records = log.active.records
         size, zeros = records.size - before.size, 0
         if records.size > records.room_end and size < _ROOM_BYTES:
-            zeros = records.room_behind(records.size)
+            zeros = zeros_behind(records, records.size)
         if cython.compiled:
             written: int = write_pieces(
                 records.plain_fd, cython.address(self._arena[0]), cython.address(self._starts[0]),
@@ -586,10 +588,15 @@ class LateWrites:
         log._take_back(before)
 
 
+def _columns(loaded: Any, number: int) -> IndexColumns:
+    """One of the two indexes. They are of a derived class, whose bases a check of the type would go through."""
+    found: IndexColumns = cython.cast(IndexColumns, loaded[number]) if cython.compiled else loaded[number]
+    return found
+
+
 def _entries_left(loaded: Any) -> int:
     """How many entries the two indexes have room for."""
-    offsets: IndexColumns = loaded[0]
-    times: IndexColumns = loaded[1]
+    offsets, times = _columns(loaded, 0), _columns(loaded, 1)
     of_offsets: int = offsets.entries_max - len(offsets.keys)
     of_times: int = times.entries_max - 1 - len(times.keys)
     return min(of_offsets, of_times)
@@ -648,11 +655,19 @@ def _crc(buf: memoryview, start: int, end: int) -> int:
     return crc32c(buf[start:end])
 
 
+def zeros_behind(records: FileEnd, end: int) -> int:
+    """How many zeros a write that ends at `end`, behind `room_end`, takes along; none where room does not pay."""
+    if not records.has_room and not records.finds_room():
+        return 0
+    zeros = (_ROOM_BYTES - end % _ROOM_BYTES) % _ROOM_BYTES  # C divides towards zero
+    return zeros if end + zeros <= _INT32_MAX else 0  # Apache Kafka opens no larger file
+
+
 def _write_at_end(records: FileEnd, data: memoryview, size: int) -> int:
     """Write behind the last batch, and make room if it is due. Returns as `_write`."""
     position = records.size
     if position + size > records.room_end and size < _ROOM_BYTES:
-        zeros = records.room_behind(position + size)
+        zeros = zeros_behind(records, position + size)
         if zeros:
             written = _write_with_zeros(records.plain_fd, data, size, position, zeros)
             if written == size + zeros:

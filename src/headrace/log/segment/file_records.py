@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from headrace.config import TopicConfig
-from headrace.limits import INT32_MAX, INT64_MAX, ROOM_BYTES
-from headrace.log.append_state import FileEnd
+from headrace.limits import INT64_MAX, ROOM_BYTES
+from headrace.log.append_state import FileEnd, zeros_behind
 from headrace.log.filenames import LOG
 from headrace.log.files import AtPath, Bytes, Files, LogFile, PathText, folder_and_name, plain_fd_of
 from headrace.log.segment import preallocation
@@ -34,7 +34,7 @@ class FileRecords(FileEnd, AtPath):
         self.size = size
         self._file = None
         self.plain_fd = -1
-        self._rule = preallocation.NEVER
+        self._rule, self.has_room = preallocation.NEVER, False
         self.forget_room()
 
     @classmethod
@@ -77,24 +77,20 @@ class FileRecords(FileEnd, AtPath):
                 self.forget_room()
             raise
         self.size = end
-        if end > self.room_end and len(batches) < ROOM_BYTES and (zeros := self.room_behind(end)):
+        if end > self.room_end and len(batches) < ROOM_BYTES and (zeros := zeros_behind(self, end)):
             self.note_room(end, zeros, self.file.make_room(end, zeros))
         return position
 
     def configure(self, config: TopicConfig) -> None:
         """Apply new settings of the topic."""
-        self._rule = preallocation.rule_of(config)
+        self._rule, self.has_room = preallocation.rule_of(config), False
         self.forget_room()
 
-    def room_behind(self, end: int) -> int:
-        """How many zeros a write that ends at `end`, behind `room_end`, takes along; none where room does not pay."""
-        if self._rule != preallocation.ALWAYS:  # what the disk says is asked once
-            if not preallocation.makes_room(self._rule, self._files, self._folder):
-                self.room_end = INT64_MAX
-                return 0
-            self._rule = preallocation.ALWAYS
-        zeros = -end % ROOM_BYTES
-        return zeros if end + zeros <= INT32_MAX else 0  # Apache Kafka opens no larger file
+    def finds_room(self) -> bool:
+        self.has_room = preallocation.makes_room(self._rule, self._files, self._folder)
+        if not self.has_room:
+            self.room_end = INT64_MAX
+        return self.has_room
 
     def note_room(self, end: int, zeros: int, made: int) -> None:
         if made == zeros:

@@ -17,6 +17,7 @@ from headrace.limits import REQUESTS_PER_TURN_MAX, RESPONSE_BYTES_QUEUED_PER_CON
 from headrace.network.connection import Connection, Shortcut
 from headrace.network.held import Held
 from headrace.network.late_answers import LateAnswers
+from headrace.network.outbound import FilePart, file_part
 from headrace.network.receive_pass import ReceivePass, Turn
 from headrace.network.request_times import AnsweredAtOnce, RequestTimes
 from headrace.network.response_memory import UNLIMITED, ResponseMemory
@@ -307,7 +308,7 @@ def test_a_failed_handshake_ends_the_connection(certificate: Path) -> None:
 class FileAnswers(Shortcut):
     """Answers a request with itself, a range of a file, a comma, the other ranges, and a full stop."""
 
-    def __init__(self, ranges: Sequence[Range | bytes]) -> None:
+    def __init__(self, ranges: Sequence[FilePart | bytes]) -> None:
         super().__init__()
         self.ranges = ranges
 
@@ -349,7 +350,8 @@ def test_a_shortcuts_answers_out_of_files_arrive_whole_and_in_order(
         if not is_warm and hasattr(os, "posix_fadvise"):
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        ranges = [Range(OpenedFile(file.fileno()), 100 + number, size) for number, size in enumerate(sizes)]
+        opened, fds = OpenedFile(file.fileno()), (-1, file.fileno())
+        ranges = [file_part(opened, fds[number % 2], 100 + number, size) for number, size in enumerate(sizes, is_warm)]
         parts = [content[each.position : each.position + each.size] for each in ranges]
         requests = [b"first", b"b", b"third"]
         expected = b"".join(each + parts[0] + b"," + b"".join(parts[1:]) + b"." for each in requests)
@@ -380,7 +382,9 @@ def test_what_a_socket_does_not_take_of_a_shortcuts_answer_waits_as_a_range_of_t
     served = Served(loop, send_buffer_bytes=8192)
     served.peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
     with (tmp_path / "segment").open("rb") as file:
-        served.connection.hand_over(ShortWay(FileAnswers([Range(OpenedFile(file.fileno()), 0, 1 << 20)])), 1 << 20)
+        served.connection.hand_over(
+            ShortWay(FileAnswers([file_part(OpenedFile(file.fileno()), -1, 0, 1 << 20)])), 1 << 20
+        )
         served.ask(b"a")
         assert not served.connection.is_idle
         assert served.peer.recv(1) == b"a"
@@ -392,7 +396,7 @@ def test_what_a_socket_does_not_take_of_a_shortcuts_answer_waits_as_a_range_of_t
 def test_a_shortcuts_answer_out_of_a_file_that_ends_early_closes_the_connection(served: Served, tmp_path: Path) -> None:
     (tmp_path / "segment").write_bytes(b"abc")
     with (tmp_path / "segment").open("rb") as file:
-        ranges = [Range(OpenedFile(file.fileno()), 0, 10)]
+        ranges = [file_part(OpenedFile(file.fileno()), -1, 0, 10)]
         served.connection.hand_over(ShortWay(FileAnswers(ranges)), 1 << 20)
         served.ask(b"a")
         assert "ends before the end" in served.reason
@@ -404,7 +408,7 @@ def test_a_shortcuts_answer_may_have_bytes_among_the_ranges_of_files(tmp_path: P
     loop = SkippingLoop()
     served = Served(loop)
     with (tmp_path / "segment").open("rb") as file:
-        chunks: list[Range | bytes] = [bytes(40_000), Range(OpenedFile(file.fileno()), 0, 1000), b"few"]
+        chunks: list[FilePart | bytes] = [bytes(40_000), file_part(OpenedFile(file.fileno()), -1, 0, 1000), b"few"]
         served.connection.hand_over(ShortWay(FileAnswers(chunks)), 1 << 20)
         served.ask(b"a")
         expected = b"a" + bytes(40_000) + b"," + content + b"few."

@@ -509,6 +509,22 @@ def test_a_follower_that_registers_again_is_told_apart_from_itself(tmp_path: Pat
     alike(tmp_path, story)
 
 
+def test_a_follower_is_eligible_while_the_metadata_has_its_broker(tmp_path: Path) -> None:
+    async def story(world: World) -> list[bytes]:
+        answers = []
+        for number, is_alive in enumerate((True, False, True), 1):
+            told = world.nodes._metadata(world.leader, "a", world.nodes.states["a"])
+            told.live_brokers = [each for each in told.live_brokers if is_alive or each.id != 2]
+            await world.leader.control.handle(told)
+            answer = world.send(2, follow(world, number, number))
+            await settled()
+            answers.append(answer.result())
+            assert world.leader.partition("a").state.followers[BrokerId(2)].is_eligible == is_alive
+        return answers
+
+    alike(tmp_path, story)
+
+
 def test_a_session_that_several_brokers_use_counts_the_progress_of_each(tmp_path: Path) -> None:
     async def story(world: World) -> list[bytes]:
         answers = []

@@ -3,7 +3,7 @@ cimport cython
 
 from headrace.network.answer_buffer cimport AnswerBuffer
 from headrace.network.answer_order cimport AnswerOrder, Slot
-from headrace.network.outbound cimport Outbound
+from headrace.network.outbound cimport FilePart, Outbound
 from headrace.octets cimport bytes_at
 
 cdef object _DONE
@@ -34,7 +34,7 @@ cdef class AnswerSender:
     @cython.locals(sent=Py_ssize_t, octets=bytes)
     cdef bint send_frame(self, bytes frame) except -1
 
-    @cython.locals(sent=Py_ssize_t, file_bytes=Py_ssize_t)
+    @cython.locals(sent=Py_ssize_t, file_bytes=Py_ssize_t, part=FilePart)
     cdef bint send_with_files(self, AnswerBuffer buffer, Py_ssize_t size) except -1
 
     cdef send(self)

@@ -24,7 +24,7 @@ from headrace.limits import (
 )
 from headrace.network.answer_buffer import AnswerBuffer
 from headrace.network.answer_order import AnswerOrder, Slot
-from headrace.network.outbound import Chunks, Outbound, Progress
+from headrace.network.outbound import Chunks, FilePart, Outbound, Progress
 from headrace.network.request_times import Timed
 from headrace.network.response_memory import UNCOUNTED_BYTES, ResponseMemory
 from headrace.network.transport import PlainTransport, Transport
@@ -134,10 +134,11 @@ class AnswerSender:
         sent = file_bytes = 0
         if cython.compiled and self.direct_fd >= 0:
             for each in buffer.files:
-                if isinstance(each, bytes):  # the queue joins it with what is around it
+                if not isinstance(each, FilePart):  # bytes: the queue joins them with what is around them
                     file_bytes = _TURN_BYTES + 1
                     break
-                file_bytes += each.size
+                part = each
+                file_bytes += part.size
             if file_bytes <= _TURN_BYTES:  # more is sent in turns with other connections
                 ranges: Any = buffer.files
                 sent = send_at_once(self.direct_fd, buffer.out, size, buffer.cuts, ranges)

@@ -5,6 +5,14 @@ from libc.stdint cimport int64_t, uint8_t
 cdef int _MORE
 cdef Py_ssize_t _JOIN_BYTES_MAX, _READ_BYTES, _CHUNK_BYTES, _FILE_BYTES
 
+cdef class FilePart:
+    cdef readonly object file
+    cdef readonly int fd
+    cdef readonly Py_ssize_t position, size
+
+@cython.locals(part=FilePart)
+cpdef FilePart file_part(file, int fd, Py_ssize_t position, Py_ssize_t size)
+
 cdef class Outbound:
     cdef object _queue
     cdef Py_ssize_t _offset
@@ -45,7 +53,7 @@ cdef class Outbound:
 
 @cython.locals(
     pos=Py_ssize_t, sent=Py_ssize_t, number=Py_ssize_t, fd=int, position=Py_ssize_t, left=Py_ssize_t, cut=Py_ssize_t,
-    flags=int, count=Py_ssize_t, most=Py_ssize_t, piece=Py_ssize_t)
+    part=FilePart, flags=int, count=Py_ssize_t, most=Py_ssize_t, piece=Py_ssize_t)
 cdef Py_ssize_t send_at_once(
     int to, uint8_t[::1] out, Py_ssize_t size, int64_t[::1] cuts, list files) except -1
 

@@ -74,6 +74,25 @@ class FileRange(Protocol):
         """The size in bytes."""
 
 
+class FilePart:
+    """A `FileRange` of an answer that a shortcut writes. Compiled code reads it without objects for its numbers."""
+
+    __slots__ = ("fd", "file", "position", "size")
+
+    file: OpenFile
+    fd: int
+    """The file's descriptor, if it is known, else -1."""
+    position: int
+    size: int
+
+
+def file_part(file: OpenFile, fd: int, position: int, size: int) -> FilePart:
+    """See `FilePart`."""
+    part = FilePart.__new__(FilePart)
+    part.file, part.fd, part.position, part.size = file, fd, position, size
+    return part
+
+
 Chunks = list[bytes | FileRange]
 """An answer, in pieces."""
 
@@ -240,8 +259,8 @@ class Outbound:
         return _cached_from(fd, position, left)
 
 
-def send_at_once(to: int, out: memoryview, size: int, cuts: memoryview, files: list[FileRange]) -> int:
-    """Sends the bytes `out[:size]` to a plain socket, and each file range before its place in `cuts`, as far as the
+def send_at_once(to: int, out: memoryview, size: int, cuts: memoryview, files: list[FilePart]) -> int:
+    """Sends the bytes `out[:size]` to a plain socket, and each part of a file before its place in `cuts`, as far as the
     socket takes them and the page cache has them. Returns how many bytes were sent; a failure comes again when the rest
     is sent. Nothing may be queued.
 
@@ -249,8 +268,10 @@ def send_at_once(to: int, out: memoryview, size: int, cuts: memoryview, files: l
     before a long range leave by themselves, and its first chunk before the next ones are probed. Compiled only."""
     pos = sent = number = 0
     while number < len(files):
-        range_ = files[number]
-        fd, position, left, cut = range_.file.fd, range_.position, range_.size, cuts[number]
+        part = files[number]
+        fd, position, left, cut = part.fd, part.position, part.size, cuts[number]
+        if fd < 0:
+            fd = part.file.fd
         if cut > pos:
             flags = MSG_NOSIGNAL if left > _CHUNK_BYTES else MSG_NOSIGNAL | _MORE
             count: int = send(to, cython.address(out[pos]), cut - pos, flags)

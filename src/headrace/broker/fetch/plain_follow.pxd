@@ -20,7 +20,6 @@ cdef int _FOUND_SOURCE, _FOUND_FD, _FOUND_FIELDS
 cdef int _ROW_BYTES, _ANSWER_BYTES, _AT_MAX, _READ_MAX, _WAITS, _POSITION, _SIZE
 
 cdef class PlainFollows(PlainSessionFetch):
-    cdef object _metadata, _brokers
     cdef Traffic _outgoing
     cdef tuple _listeners
     cdef int64_t _follower, _looked_up, _now_ms, _broker_epoch
@@ -36,6 +35,8 @@ cdef class PlainFollows(PlainSessionFetch):
     @cython.locals(request=int64_t[::1], count=int, changed=int, session=FetchSession)
     cdef Py_ssize_t _answer(
         self, connection, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, Py_ssize_t at) except -1
+
+    cpdef _metadata_changed(self, delta)
 
     @cython.locals(own=Connection, listener=str)
     cdef bint _may_follow(self, connection) except -1

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.local_replica import LocalReplica
     from headrace.broker.services import Services
     from headrace.log.append_state import LogEnd
+    from headrace.metadata.deltas import MetadataDelta
 
 _VERSION, _MAX_WAIT, _COMMITTED, _SESSION_EPOCH, _REPLICA_ID, _REPLICA_EPOCH = 0, 2, 5, 7, 8, 9
 _ROWS_MAX = PARTITIONS_MAX
@@ -78,8 +79,7 @@ class PlainFollows(PlainSessionFetch):
     """The fetches of followers that come to a dispatcher."""
 
     __slots__ = (
-        "_broker_epoch", "_brokers", "_follower", "_is_alive", "_is_alone", "_listeners", "_looked_up", "_metadata",
-        "_now_ms", "_outgoing",
+        "_broker_epoch", "_follower", "_is_alive", "_is_alone", "_listeners", "_looked_up", "_now_ms", "_outgoing",
     )  # fmt: skip
 
     def __init__(self, services: Services, times: RequestTimes) -> None:
@@ -89,11 +89,10 @@ class PlainFollows(PlainSessionFetch):
         names = (config.inter_broker_listener_name.upper(), config.control_plane_listener_name.upper())
         self._listeners = names if names[0] else ()
         """The listeners through which brokers come, as in `admission`; empty for all."""
-        self._is_alone, self._metadata = services.is_alone, services.metadata
-        self._brokers: Any = ()
-        """Of the last snapshot of the metadata; not the snapshot itself, which may be of many topics."""
+        self._is_alone = services.is_alone
         self._looked_up = -1
-        """The follower that was last looked for among them."""
+        """The follower that was last looked for among the live brokers, since the metadata changed."""
+        services.metadata.on_change(self._metadata_changed)
         self._outgoing = services.replication.outgoing
         self._now_ms = self._broker_epoch = self._follower = 0
         self._is_alive = False
@@ -120,10 +119,8 @@ class PlainFollows(PlainSessionFetch):
         session = self._session_of(connection, octets, count, True)
         if session is None:
             return 0
-        brokers: Any = self._metadata.snapshot.brokers
-        if brokers is not self._brokers or self._follower != self._looked_up:
-            self._brokers, self._looked_up = brokers, self._follower
-            self._is_alive = self._follower in brokers
+        if self._follower != self._looked_up:
+            self._is_alive, self._looked_up = self._follower in self._services.metadata.brokers, self._follower
         self._now_ms = self._clock_ms()
         changed = self._read_session(session, True)
         if changed < 0:
@@ -137,6 +134,9 @@ class PlainFollows(PlainSessionFetch):
         self.taken += 1
         request[_COMMITTED] = 1  # the answer to a follower has an array of aborted transactions, which is empty
         return self._write_of_session(session, changed, at)
+
+    def _metadata_changed(self, delta: MetadataDelta) -> None:
+        self._looked_up = -1
 
     def _may_follow(self, connection: Any) -> bool:
         """Whether other brokers come this way, and nothing has to be asked about them. See `admission`."""
@@ -343,7 +343,7 @@ class PlainFollows(PlainSessionFetch):
         """Few records are written. See `small_reads`."""
         if so_far <= _READ_MAX and _read_cached(fd, self.out, pos, size, position) == size:
             return size
-        return self._put_apart(file, position, size, pos)
+        return self._put_apart(file, fd, position, size, pos)
 
 
 def _find_transactions(each: SessionPartition, end: LogEnd) -> None:

@@ -4,6 +4,8 @@ from libc.stdint cimport int64_t, uint8_t
 
 from headrace.broker.fetch.fetch_sessions cimport FetchSession, FetchSessionCache, SessionPartition
 from headrace.broker.fetch.waiting_fetch cimport FetchShortcut, WaitingFetch
+from headrace.network.connection cimport Connection
+from headrace.network.outbound cimport file_part
 from headrace.octets cimport Octets, bytes_at, text_at
 from headrace.protocol.plain_fetch cimport (
     begin_fetch_answer, end_fetch_answer, end_topic, put_known_topic, put_partition)
@@ -38,7 +40,7 @@ cdef class PlainSessionFetch(FetchShortcut):
 
     @cython.locals(
         request=int64_t[::1], rows=int64_t[::1], number=int, row=int, start=Py_ssize_t, end=Py_ssize_t, is_by_id=bint,
-        session=FetchSession, named=list, each=SessionPartition)
+        session=FetchSession, named=list, each=SessionPartition, own=Connection, principal=str)
     cdef FetchSession _session_of(self, connection, const uint8_t[::1] octets, int count, bint is_follower)
 
     @cython.locals(session=FetchSession, found=FetchSession)
@@ -57,7 +59,7 @@ cdef class PlainSessionFetch(FetchShortcut):
 
     cdef int64_t _put_records(
         self, file, int fd, int64_t position, int64_t size, int64_t so_far, Py_ssize_t pos) except -1
-    cdef int64_t _put_apart(self, file, int64_t position, int64_t size, Py_ssize_t pos) except -1
+    cdef int64_t _put_apart(self, file, int fd, int64_t position, int64_t size, Py_ssize_t pos) except -1
     cdef Py_ssize_t _end_answer(self, Py_ssize_t at, Py_ssize_t pos) except -1
 
 @cython.locals(name=bytes, known=Octets, at=Py_ssize_t)

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.fetch.waiting_fetch import FetchShortcut
 from headrace.clocks import wall_clock_ms
 from headrace.log.plain_read import PLACE_FIELDS
-from headrace.log.segment_list import SegmentRange
+from headrace.network.connection import Connection
+from headrace.network.outbound import file_part
 from headrace.protocol.plain_fetch import (
     PARTITIONS_MAX,
     REQUEST_FIELDS,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from headrace.broker.fetch.fetch_sessions import FetchSession, SessionPartition
     from headrace.broker.fetch.waiting_fetch import WaitingFetch
     from headrace.broker.services import Services
-    from headrace.network.connection import Connection
     from headrace.network.request_times import RequestTimes
     from headrace.octets import Buffer
 
@@ -141,12 +141,19 @@ class PlainSessionFetch(FetchShortcut):
 
     # -- the session
 
-    def _session_of(self, connection: Connection, octets: Buffer, count: int, is_follower: bool) -> FetchSession | None:
+    def _session_of(self, connection: Any, octets: Buffer, count: int, is_follower: bool) -> FetchSession | None:
         """The session of a request, which has its partitions and notes what is asked of them. None if the general way
         has to find it."""
         request, rows = self._request, self._rows
         session = self._session_with(request[_SESSION_ID])
-        if session is None or session.epoch != request[_SESSION_EPOCH] or session.principal != connection.principal:
+        if session is None or session.epoch != request[_SESSION_EPOCH]:
+            return None
+        if isinstance(connection, Connection):
+            own = connection
+            principal = own.principal
+        else:
+            principal = connection.principal
+        if session.principal != principal:
             return None
         is_by_id = self._version >= _IDS_FROM
         if session.is_follower != is_follower or session.by_id != is_by_id:
@@ -267,11 +274,11 @@ class PlainSessionFetch(FetchShortcut):
         """Writes records to `out[pos:]` and returns their size; 0 if they are sent apart, from their file.
 
         `so_far`: the size of all up to these."""
-        return self._put_apart(file, position, size, pos)
+        return self._put_apart(file, fd, position, size, pos)
 
-    def _put_apart(self, file: Any, position: int, size: int, pos: int) -> int:
+    def _put_apart(self, file: Any, fd: int, position: int, size: int, pos: int) -> int:
         self.cuts[len(self.files)] = pos
-        self.files.append(tuple.__new__(SegmentRange, (file, position, size)))
+        self.files.append(file_part(file, fd, position, size))
         return 0
 
     def _end_answer(self, at: int, pos: int) -> int:

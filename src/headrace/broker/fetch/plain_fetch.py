@@ -23,7 +23,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.fetch.fetch_sessions import FINAL_EPOCH
-from headrace.broker.fetch.plain_session import FOUND_FIELDS, FOUND_SOURCE, PlainSessionFetch
+from headrace.broker.fetch.found_fields import (
+    FOUND_FIELDS,
+    FOUND_HIGH,
+    FOUND_INDEX,
+    FOUND_POSITION,
+    FOUND_SIZE,
+    FOUND_SOURCE,
+    FOUND_STABLE,
+    FOUND_START,
+)
+from headrace.broker.fetch.plain_session import PlainSessionFetch
 from headrace.errors import KafkaError
 from headrace.log.plain_read import read_plain
 from headrace.metadata.model import NO_UUID
@@ -59,8 +69,6 @@ if TYPE_CHECKING:
 _VERSION, _MAX_WAIT, _COMMITTED, _SESSION_ID, _SESSION_EPOCH = 0, 2, 5, 6, 7
 _TOPIC_AT, _TOPIC_END, _INDEX, _LEADER_EPOCH, _OFFSET, _LAST_EPOCH, _PARTITION_MAX = 0, 1, 2, 3, 4, 5, 7
 _ROW_FIELDS, _ROWS_MAX = ROW_FIELDS, PARTITIONS_MAX
-_FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_POSITION, _FOUND_SIZE = range(6)
-_FOUND_SOURCE, _FOUND_FIELDS = FOUND_SOURCE, FOUND_FIELDS
 _ANSWER_MAX = HEAD_BYTES + 1
 _ROW_ANSWER_MAX = TOPIC_BYTES + PARTITION_BYTES + 250
 _PLAIN_END, _WAITS = FINAL_EPOCH, WAITS
@@ -235,11 +243,11 @@ class PlainFetches(PlainSessionFetch):
                 partition, changed, each.index, offset, leader_epoch, each.last_epoch, each.max_bytes
             ):
                 return -1
-            at = changed * _FOUND_FIELDS
+            at = changed * FOUND_FIELDS
             if (
-                self._found[at + _FOUND_SIZE]
-                or self._found[at + _FOUND_HIGH] != high_watermark
-                or self._found[at + _FOUND_START] != each.log_start_offset
+                self._found[at + FOUND_SIZE]
+                or self._found[at + FOUND_HIGH] != high_watermark
+                or self._found[at + FOUND_START] != each.log_start_offset
             ):
                 self._asked.append(each)
                 changed += 1
@@ -251,7 +259,7 @@ class PlainFetches(PlainSessionFetch):
         self, partition: Any, number: int, index: int, offset: int, leader_epoch: int, last_epoch: int, max_bytes: int
     ) -> bool:
         """Reads a partition, with its results in the row of that number. False if the general way has to."""
-        state, log, place, at = partition.state, partition.log, self._place, number * _FOUND_FIELDS
+        state, log, place, at = partition.state, partition.log, self._place, number * FOUND_FIELDS
         if not state.is_leader or last_epoch >= 0 or (leader_epoch >= 0 and leader_epoch != state.leader_epoch):
             return False
         if self._version < _ZSTD_FROM and partition.log.config.compression_type == "zstd":
@@ -279,9 +287,9 @@ class PlainFetches(PlainSessionFetch):
             if not is_none and self._has_aborted(partition, offset, log.log_end_offset):
                 return False
         found = self._found
-        found[at + _FOUND_INDEX], found[at + _FOUND_HIGH], found[at + _FOUND_STABLE] = index, high_watermark, stable
-        found[at + _FOUND_START], found[at + _FOUND_SIZE] = log.log_start_offset, size
-        found[at + _FOUND_POSITION], found[at + _FOUND_SOURCE] = place[_POSITION], len(self._read)
+        found[at + FOUND_INDEX], found[at + FOUND_HIGH], found[at + FOUND_STABLE] = index, high_watermark, stable
+        found[at + FOUND_START], found[at + FOUND_SIZE] = log.log_start_offset, size
+        found[at + FOUND_POSITION], found[at + FOUND_SOURCE] = place[_POSITION], len(self._read)
         self._read.append(partition)
         self._sources.append(file)
         return True
@@ -300,11 +308,11 @@ class PlainFetches(PlainSessionFetch):
             replica.traffic.fetches += 1
         number = row = 0
         while is_answered and number < count:
-            if self._found[row + _FOUND_SIZE]:
-                replica = self._read[self._found[row + _FOUND_SOURCE]]
-                replica.traffic.bytes_out += self._found[row + _FOUND_SIZE]
+            if self._found[row + FOUND_SIZE]:
+                replica = self._read[self._found[row + FOUND_SOURCE]]
+                replica.traffic.bytes_out += self._found[row + FOUND_SIZE]
             number += 1
-            row += _FOUND_FIELDS
+            row += FOUND_FIELDS
 
 
 def _is_same_id(topic_id: bytes | None, buf: Buffer, start: int) -> bool:

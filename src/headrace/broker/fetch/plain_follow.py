@@ -31,7 +31,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.fetch.plain_session import FOUND_FD, FOUND_FIELDS, FOUND_SOURCE, PlainSessionFetch
+from headrace.broker.fetch.found_fields import (
+    FOUND_FD,
+    FOUND_FIELDS,
+    FOUND_HIGH,
+    FOUND_INDEX,
+    FOUND_POSITION,
+    FOUND_SIZE,
+    FOUND_SO_FAR,
+    FOUND_SOURCE,
+    FOUND_STABLE,
+    FOUND_START,
+)
+from headrace.broker.fetch.plain_session import PlainSessionFetch
 from headrace.broker.fetch.small_reads import READ_AT_ONCE_BYTES_MAX
 from headrace.log.plain_read import read_plain
 from headrace.network.answer_buffer import LONG_ANSWER_BYTES_MAX, OUT_BYTES
@@ -64,8 +76,6 @@ if TYPE_CHECKING:
 
 _VERSION, _MAX_WAIT, _COMMITTED, _SESSION_EPOCH, _REPLICA_ID, _REPLICA_EPOCH = 0, 2, 5, 7, 8, 9
 _ROWS_MAX = PARTITIONS_MAX
-_FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_POSITION, _FOUND_SIZE, _FOUND_SO_FAR = range(7)
-_FOUND_SOURCE, _FOUND_FD, _FOUND_FIELDS = FOUND_SOURCE, FOUND_FD, FOUND_FIELDS
 _ROW_BYTES = TOPIC_BYTES + PARTITION_BYTES + 16
 _ANSWER_BYTES = HEAD_BYTES + 1 + PARTITIONS_MAX * _ROW_BYTES
 """The most that an answer has without its records."""
@@ -191,12 +201,12 @@ class PlainFollows(PlainSessionFetch):
             if each.size or high_watermark != each.high_watermark or end.log_start_offset != each.log_start_offset:
                 if changed == _ROWS_MAX:
                     return -1
-                at = changed * _FOUND_FIELDS
-                found[at + _FOUND_INDEX], found[at + _FOUND_HIGH] = each.index, high_watermark
-                found[at + _FOUND_STABLE], found[at + _FOUND_START] = stable, end.log_start_offset
-                found[at + _FOUND_POSITION], found[at + _FOUND_SIZE] = each.position, each.size
-                found[at + _FOUND_SO_FAR], found[at + _FOUND_SOURCE] = each.size_so_far, each.source
-                found[at + _FOUND_FD] = end.active.records.plain_fd if each.is_in_active else -1
+                at = changed * FOUND_FIELDS
+                found[at + FOUND_INDEX], found[at + FOUND_HIGH] = each.index, high_watermark
+                found[at + FOUND_STABLE], found[at + FOUND_START] = stable, end.log_start_offset
+                found[at + FOUND_POSITION], found[at + FOUND_SIZE] = each.position, each.size
+                found[at + FOUND_SO_FAR], found[at + FOUND_SOURCE] = each.size_so_far, each.source
+                found[at + FOUND_FD] = end.active.records.plain_fd if each.is_in_active else -1
                 self._asked.append(each)
                 changed += 1
         return changed

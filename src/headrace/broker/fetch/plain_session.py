@@ -4,10 +4,7 @@
 session that it goes on with, and the answer.
 
     _request, _rows   the request's fields, and those of its partitions     `protocol.plain_fetch`
-    _found            for each partition to answer with: index | high watermark | last stable offset | log start offset
-                      | position in the file, and size of the records | size of the records up to it
-                      | place of their file in `_sources` | descriptor of that file, if it may be
-                      read past the file; else -1
+    _found            a row for each partition to answer with               `found_fields`
     _asked            the same ones: partitions of the session, or replicas
     _read, _sources   what was read: partitions of the session, or replicas; and the files
 
@@ -20,6 +17,18 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.fetch.found_fields import (
+    FOUND_FD,
+    FOUND_FIELDS,
+    FOUND_HIGH,
+    FOUND_INDEX,
+    FOUND_POSITION,
+    FOUND_SIZE,
+    FOUND_SO_FAR,
+    FOUND_SOURCE,
+    FOUND_STABLE,
+    FOUND_START,
+)
 from headrace.broker.fetch.waiting_fetch import FetchShortcut
 from headrace.clocks import wall_clock_ms
 from headrace.log.plain_read import PLACE_FIELDS
@@ -56,17 +65,9 @@ if TYPE_CHECKING:
 SESSION_PARTITIONS_MAX = 1_000
 """A session of more partitions is read by the general way, which lets other requests have their turn."""
 
-(
-    FOUND_INDEX, FOUND_HIGH, FOUND_STABLE, FOUND_START, FOUND_POSITION, FOUND_SIZE, FOUND_SO_FAR, FOUND_SOURCE,
-    FOUND_FD, FOUND_FIELDS,
-) = range(10)  # fmt: skip
-"""The places of the fields in a row of `_found`, and their number."""
-
 _VERSION, _CORRELATION, _MAX_WAIT, _MIN_BYTES, _MAX_BYTES, _COMMITTED, _SESSION_ID, _SESSION_EPOCH = range(8)
 _TOPIC_AT, _TOPIC_END, _INDEX, _LEADER_EPOCH, _OFFSET, _LAST_EPOCH, _LOG_START, _PARTITION_MAX = range(8)
 _ROW_FIELDS, _SESSION_MAX = ROW_FIELDS, SESSION_PARTITIONS_MAX
-_FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_POSITION, _FOUND_SIZE, _FOUND_SO_FAR = range(7)
-_FOUND_SOURCE, _FOUND_FD, _FOUND_FIELDS = FOUND_SOURCE, FOUND_FD, FOUND_FIELDS
 _IDS_FROM, _RECENT_MAX = 13, 16
 
 
@@ -231,11 +232,9 @@ class PlainSessionFetch(FetchShortcut):
         pos = self._end_answer(at, pos)
         number = row = 0
         while number < changed:
-            session.note(
-                asked[number], found[row + _FOUND_HIGH], found[row + _FOUND_START], found[row + _FOUND_SIZE] > 0
-            )
+            session.note(asked[number], found[row + FOUND_HIGH], found[row + FOUND_START], found[row + FOUND_SIZE] > 0)
             number += 1
-            row += _FOUND_FIELDS
+            row += FOUND_FIELDS
         return pos
 
     def _is_first_of_topic(self, session: FetchSession, number: int) -> bool:
@@ -251,19 +250,19 @@ class PlainSessionFetch(FetchShortcut):
 
     def _put_partition(self, number: int, pos: int) -> int:
         """Writes a partition with its records; returns the position behind it."""
-        request, out, found, at = self._request, self.out, self._found, number * _FOUND_FIELDS
-        size = found[at + _FOUND_SIZE]
+        request, out, found, at = self._request, self.out, self._found, number * FOUND_FIELDS
+        size = found[at + FOUND_SIZE]
         pos = put_partition(
-            request, found[at + _FOUND_INDEX], found[at + _FOUND_HIGH], found[at + _FOUND_STABLE],
-            found[at + _FOUND_START], size, out, pos,
+            request, found[at + FOUND_INDEX], found[at + FOUND_HIGH], found[at + FOUND_STABLE],
+            found[at + FOUND_START], size, out, pos,
         )  # fmt: skip
         if size:
             written = self._put_records(
-                self._sources[found[at + _FOUND_SOURCE]],
-                found[at + _FOUND_FD],
-                found[at + _FOUND_POSITION],
+                self._sources[found[at + FOUND_SOURCE]],
+                found[at + FOUND_FD],
+                found[at + FOUND_POSITION],
                 size,
-                found[at + _FOUND_SO_FAR],
+                found[at + FOUND_SO_FAR],
                 pos,
             )
             self._apart_bytes += size - written

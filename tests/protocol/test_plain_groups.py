@@ -212,7 +212,7 @@ def test_a_commit_is_read_and_answered(
         ]
     )
     expected = framed(request.API_KEY, version, answer)
-    out = memoryview(bytearray(9 + form.commit_answer_bytes(read.fields, read.rows, read.result)))
+    out = memoryview(bytearray(9 + form.commit_answer_bytes(read.rows, read.result)))
     end = form.write_commit_answer(read.fields, read.rows, read.result, read.buf, out, 9)
     assert out[9:end] == expected
 

@@ -15,15 +15,18 @@ cdef uint8_t[::1] _chunk
 @cython.locals(
     log_end_offset=int64_t, segment=SegmentEnd, segment_end=int64_t, number=Py_ssize_t,
     position=int64_t, batch_bytes=int64_t, end=int64_t, size=int64_t)
-cpdef read_plain(LogEnd log, int64_t offset, int64_t max_bytes, int64_t end_offset, bint at_least_one, int64_t[::1] place)
+cpdef read_plain(
+    LogEnd log, int64_t offset, int64_t max_bytes, int64_t end_offset, bint at_least_one, int64_t[::1] place)
 
-@cython.locals(recent=TailCache, offsets=array, positions=array, slot=Py_ssize_t, count=Py_ssize_t, position=int64_t, following=int64_t)
+@cython.locals(
+    recent=TailCache, offsets=array, positions=array, slot=Py_ssize_t, count=Py_ssize_t, position=int64_t,
+    following=int64_t)
 cdef inline bint _find(LogEnd log, SegmentEnd segment, int64_t offset, int64_t[::1] place) except -1
 
 @cython.locals(
-    records=FileEnd, index=IndexColumns, base=int64_t, fd=int, end=int64_t, keys=array, values=array, slot=Py_ssize_t, position=int64_t,
-    ends_at=int64_t, chunk=Out, chunk_start=int64_t, filled=int64_t, at=int64_t, first=int64_t, length=int64_t,
-    delta=int64_t, size=int64_t)
+    records=FileEnd, index=IndexColumns, base=int64_t, fd=int, end=int64_t, keys=array, values=array, slot=Py_ssize_t,
+    position=int64_t, ends_at=int64_t, chunk=Out, chunk_start=int64_t, filled=int64_t, at=int64_t, first=int64_t,
+    length=int64_t, delta=int64_t, size=int64_t)
 cdef bint _locate(SegmentEnd segment, int64_t offset, int64_t[::1] place) except -1
 
 @cython.locals(got=int64_t)

@@ -63,7 +63,7 @@ cpdef Py_ssize_t write_consumer_heartbeat_answer(
     const int64_t[::1] found, int64_t interval_ms, const uint8_t[::1] buf, uint8_t[::1] out, Py_ssize_t at) noexcept
 
 @cython.locals(size=Py_ssize_t, row=Py_ssize_t)
-cpdef Py_ssize_t commit_answer_bytes(const int64_t[::1] found, const int64_t[::1] rows, int count) noexcept
+cpdef Py_ssize_t commit_answer_bytes(const int64_t[::1] rows, int count) noexcept
 
 @cython.locals(
     to=Out, version=int, is_flexible=bint, topics=int64_t, row=Py_ssize_t, number=int, pos=Py_ssize_t, start=Py_ssize_t,

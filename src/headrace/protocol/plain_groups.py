@@ -297,7 +297,7 @@ def write_consumer_heartbeat_answer(found: Ints, interval_ms: int, buf: Buffer, 
     return pos + 2
 
 
-def commit_answer_bytes(found: Ints, rows: Ints, count: int) -> int:
+def commit_answer_bytes(rows: Ints, count: int) -> int:
     """The most bytes that `write_commit_answer` writes."""
     size, row = 32, 0
     while count:

@@ -28,8 +28,9 @@ cdef class PlainProduce:
 cpdef read_plain_produce(frame)
 
 @cython.locals(
-    buf=Octets, version=int, is_flexible=bint, client_end=Py_ssize_t, string_width=int, array_width=int, length=int64_t, pos=Py_ssize_t,
-    start=Py_ssize_t, acks=int, timeout_ms=int, topics=int64_t, partitions=int64_t, index=int, batches=list, counts=list)
+    buf=Octets, version=int, is_flexible=bint, client_end=Py_ssize_t, string_width=int, array_width=int,
+    length=int64_t, pos=Py_ssize_t, start=Py_ssize_t, acks=int, timeout_ms=int, topics=int64_t, partitions=int64_t,
+    index=int, batches=list, counts=list)
 cdef _read(const uint8_t[::1] octets, frame, Py_ssize_t end)
 
 @cython.locals(value=int64_t, out=bytearray)

@@ -9,7 +9,8 @@ from headrace.network.connection cimport Connection, Shortcut
 from headrace.octets cimport bytes_at, text_at
 from headrace.protocol.plain_groups cimport (
     commit_answer_bytes, consumer_heartbeat_answer_bytes, read_plain_commit, read_plain_consumer_heartbeat,
-    read_plain_heartbeat, read_plain_share_heartbeat, write_commit_answer, write_consumer_heartbeat_answer, write_heartbeat_answer)
+    read_plain_heartbeat, read_plain_share_heartbeat, write_commit_answer, write_consumer_heartbeat_answer,
+    write_heartbeat_answer)
 from headrace.replication.replica_offsets cimport ReplicaOffsets
 
 cdef int _HEARTBEAT, _CONSUMER_HEARTBEAT, _SHARE_HEARTBEAT, _COMMIT, _SHARE_MEMBER_BYTES_MAX
@@ -19,8 +20,8 @@ cdef int _ROW_FIELDS, _IDS_FROM, _WAITS
 cdef object _UNLIMITED
 
 cdef class PlainGroups(Shortcut):
-    cdef object _services, _admission, _throttling, _heartbeats, _consumer_heartbeats, _share_heartbeats, _commits, _times
-    cdef object _coordinator, _runtime, _steady
+    cdef object _services, _admission, _throttling, _heartbeats, _consumer_heartbeats, _share_heartbeats, _commits
+    cdef object _times, _coordinator, _runtime, _steady
     cdef readonly object queues
     cdef double _wait_s
     cdef int64_t _metadata_bytes_max

@@ -220,7 +220,7 @@ class PlainGroups(Shortcut):
 
     def _commit(self, connection: Any, octets: Buffer, start: int, end: int, at: int) -> int:
         count = read_plain_commit(octets, start, end, self._request, self._rows)
-        if count < 0 or at + commit_answer_bytes(self._request, self._rows, count) > len(self.out):
+        if count < 0 or at + commit_answer_bytes(self._rows, count) > len(self.out):
             return 0
         if self._runtime.is_idle and self._find(octets, count):
             at = self._commit_rows(connection, octets, count, at)

@@ -1,5 +1,6 @@
 """A follower's comparison with its leader's records ends where the logs do, or at the first batch that differs."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.replication import follower_log
-from headrace.errors import CorruptMessage
-from headrace.log import appending, truncation
+from headrace.errors import CorruptMessage, StorageError
+from headrace.log import appending, truncation, upkeep
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol import messages as m
 from headrace.records.any_format import iter_any_headers
@@ -164,3 +165,51 @@ def test_a_log_that_begins_inside_the_first_batch_takes_the_batch_without_waitin
     assert (log.log_start_offset, log.log_end_offset, log.is_truncating) == (5, 9, False)
     background.run_all()
     assert read_all(log, 5) == batch
+
+
+class TestRestart:
+    """The leader's log starts beyond the end of this log, so that all records go."""
+
+    @pytest.fixture(autouse=True)
+    def short_slices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(upkeep, "SEGMENTS_PER_SLICE", 4)
+
+    def partition(self, directory: Path, high_watermark: int) -> Partition:
+        """A log of 18 segments with a record each."""
+        log = open_log(directory, config())
+        for number, each in enumerate(entries([(NEW, 1, 20)] * 18)):
+            if number:
+                log.roll(NOW_MS)
+            appending.append_replicated(log, memoryview(each), now_ms=NOW_MS)
+        partition = Partition(PARTITION, log, PartitionState(BrokerId(1)))
+        partition.state.on_replicated(18, high_watermark)
+        return partition
+
+    @pytest.mark.parametrize(("high_watermark", "slices"), [(18, 4), (9, 3), (3, 1), (0, 0)])
+    def test_each_slice_leaves_a_whole_log(self, tmp_path: Path, high_watermark: int, slices: int) -> None:
+        partition = self.partition(tmp_path / "log", high_watermark)
+        log, count, made = partition.log, 18, 0
+        for made, _ in enumerate(follower_log.restart(partition, 40, NOW_MS), 1):
+            assert 0 < count - len(log.segments) <= 4
+            count = len(log.segments)
+            assert (
+                [segment.base_offset for segment in log.segments] == list(range(18 - count, 18)) == bases_on_disk(log)
+            )
+            shutil.copytree(log.directory, tmp_path / f"killed {made}")
+            again = open_log(tmp_path / f"killed {made}", config())
+            assert read_all(again, 18 - count) == b"".join(entries([(NEW, 1, 20)] * 18)[18 - count :])
+        assert made == slices
+        assert (log.log_start_offset, log.log_end_offset, bases_on_disk(log)) == (40, 40, [40])
+
+    def test_a_log_that_fails_between_two_slices_loses_no_further_segment(self, tmp_path: Path) -> None:
+        partition = self.partition(tmp_path / "log", 18)
+        work = follower_log.restart(partition, 40, NOW_MS)
+        next(work)
+        partition.log.fail("a test")
+        with pytest.raises(StorageError):
+            next(work)
+        assert bases_on_disk(partition.log) == list(range(4, 18))
+
+
+def bases_on_disk(log: PartitionLog) -> list[int]:
+    return sorted(int(path.stem) for path in log.directory.glob("*.log"))

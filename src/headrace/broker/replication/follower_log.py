@@ -5,10 +5,11 @@ watermark is the leader's, up to its own log end offset, or to the end of what i
 its log start offset is the leader's.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.broker.partitions.partition import Partition
-from headrace.errors import CorruptMessage
+from headrace.errors import CorruptMessage, StorageError
 from headrace.log import appending, truncation, upkeep
 from headrace.protocol import messages as m
 from headrace.records.any_format import any_crc_is_valid, iter_any_headers
@@ -130,6 +131,18 @@ def truncate(partition: Partition, offset: int, now_ms: int) -> None:
     truncation.truncate_to(partition.log, offset, now_ms)
 
 
-def restart(partition: Partition, offset: int, now_ms: int) -> None:
-    """Drops the whole log and starts it at `offset`. Raises `StorageError`."""
-    truncation.truncate_fully(partition.log, offset, now_ms)
+def restart(partition: Partition, offset: int, now_ms: int) -> Iterator[None]:
+    """Drops the whole log and starts it at `offset`, in slices. Raises `StorageError`.
+
+    The caller knows that the leader deleted all these records. So the committed ones go as retention deletes them, the
+    oldest first: the log is whole after each slice, and a crash leaves no hole. The last slice, which drops the rest,
+    is a truncation. It also drops records above the high watermark, however many segments they take.
+    """
+    log, most = partition.log, upkeep.SEGMENTS_PER_SLICE
+    if len(log.segments) > most and log.high_watermark > log.log_start_offset:
+        log.start_at(log.high_watermark)
+    while len(log.segments) > most and upkeep.delete_below_start(log, now_ms, most):
+        yield
+        if log.failure is not None:
+            raise StorageError(log.failure)
+    truncation.truncate_fully(log, offset, now_ms)

@@ -469,7 +469,10 @@ class ReplicaFetcher:
                     start,
                     log_end_offset,
                 )
-                follower_log.restart(partition, offset, now_ms)
+                for _ in follower_log.restart(partition, offset, now_ms):
+                    await asyncio.sleep(0)
+                    if self.partitions.get(key) is not each:
+                        return
                 each.compared = None
             case Truncate(offset):
                 if offset < log_end_offset:

@@ -219,6 +219,13 @@ def test_a_command_that_is_not_there_is_refused_with_the_nearest() -> None:
     assert done.stderr.decode() == ("headrace: unknown command 'tpoic'; did you mean 'topic'? (see headrace --help)\n")
 
 
+@pytest.mark.parametrize("group", ["topic", "cluster", "lake"])
+def test_a_group_of_commands_without_one_says_what_there_is(group: str) -> None:
+    done = run_headrace(group)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.splitlines() == run_headrace(group, "--help").stdout.splitlines()
+
+
 def test_without_a_command_it_says_what_there_is() -> None:
     done = run_headrace()
     assert done.returncode == 2

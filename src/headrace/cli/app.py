@@ -92,6 +92,9 @@ def run(arguments: Sequence[str], context: str | None = None) -> int:
         message = getattr(wrong, "format_message", None)  # typer's own usage errors, whichever click they come from
         if message is None:
             raise
+        if type(wrong).__name__ == "NoArgsIsHelpError":  # its message is the help of a group of commands
+            print(message(), file=sys.stderr)
+            return _USAGE
         complain(f"{message()} ({_help_for(wrong)})")
         return _USAGE
 

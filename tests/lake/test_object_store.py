@@ -77,6 +77,6 @@ def test_a_commit_that_comes_second_is_refused_by_the_store_and_made_on_the_newe
     store[1].failing = 1  # of the library's own retries
     store[1].rivals["/00000000000000000001.json"] = b'{"commitInfo":{"timestamp":0,"operation":"OPTIMIZE"}}\n'
     done = lake(store, "run", topic, "--once", *where)
-    assert "10 rows in 1 files, version 2" in done.stdout, done.stderr
+    assert "10 rows in 1 file, version 2" in done.stdout, done.stderr
     assert store[1].refused == 1
     assert rows_in(store[1]) == 10

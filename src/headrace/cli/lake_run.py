@@ -128,7 +128,8 @@ def _tell(topic: str, done: "Round", as_json: bool) -> None:
     else:
         extra = f", {done.rescued} rescued" if done.rescued else ""
         extra += f", {done.lost} offsets lost before them" if done.lost else ""
-        print(f"{topic}: {done.rows} rows in {done.files} files, version {done.version}{extra}")
+        rows, files = f"{done.rows} row{'s' * (done.rows != 1)}", f"{done.files} file{'s' * (done.files != 1)}"
+        print(f"{topic}: {rows} in {files}, version {done.version}{extra}")
     sys.stdout.flush()
 
 

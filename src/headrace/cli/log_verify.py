@@ -86,7 +86,7 @@ def repair(
             for saved in repairs.apply(LocalFiles(), each, save):
                 print_json({"kind": "saved", "file": str(saved)}) if json else print(f"saved {printable(str(saved))}")
     if not json:
-        print(f"{len(planned)} files were repaired")
+        print(f"{len(planned)} {'file was' if len(planned) == 1 else 'files were'} repaired")
     return 0
 
 

@@ -8,12 +8,9 @@
 The driver is killed at another point each time (`headrace.demo.killed_load`).
 """
 
-import os
-import sys
 import time
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -28,6 +25,7 @@ from headrace.demo import results
 from headrace.demo.flights import PARTITIONS, FlightEvent, read_events
 from headrace.demo.killed_load import CrashPoint
 from headrace.demo.loads import Loads, orphan_files, table_state
+from headrace.demo.stderr import stderr_into
 from headrace.spark.session import session
 
 TOPIC_CONFIG = {"retention.ms": "-1", "segment.ms": str(10 * 365 * 24 * 3600 * 1000)}
@@ -103,7 +101,8 @@ class Story:
             progress.add_task("headrace load", total=None)
             result = loads.run()
         if result["committed"]:
-            what = f"{result['rows']:,} rows in {result['files']} files, Delta version {result['table_version']}"
+            files = f"{result['files']} file{'s' * (result['files'] != 1)}"
+            what = f"{result['rows']:,} rows in {files}, Delta version {result['table_version']}"
         else:
             what = "nothing new, nothing committed"
         self.console.print(f"  [green]loaded[/green]: {what}, {result['seconds']} s")
@@ -122,7 +121,7 @@ class Story:
     def _show(self) -> bool:
         with self._progress() as progress:
             progress.add_task("Spark reads the table", total=None)
-            with _stderr_into(self.output / "spark.log"):
+            with stderr_into(self.output / "spark.log"):
                 spark = session("headrace demo", short_lived=True)
             rows = results.read_table(spark, self.table).cache()
             checks = results.check_partitions(rows)
@@ -150,20 +149,6 @@ class Story:
             transient=True,
             disable=not self.console.is_terminal,
         )
-
-
-@contextmanager
-def _stderr_into(file: Path) -> Iterator[None]:
-    """Processes started meanwhile write their complaints to `file`: the JVM has notes that help nobody here."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with file.open("ab") as log:
-        os.dup2(log.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
 
 
 def _chunks(events: Iterable[FlightEvent]) -> Iterator[list[FlightEvent]]:

@@ -6,11 +6,8 @@ and drawn (`pictures`).
 """
 
 import json
-import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 from headrace.demo.server import running_broker
+from headrace.demo.stderr import stderr_into
 from headrace.pipelines.compare import COMPARISONS
 from headrace.pipelines.flights import produce_flights, read_flights
 from headrace.pipelines.operations import cancelled_airport_days, late_airport_hours
@@ -49,7 +47,7 @@ def show_all(site: Site, output: Path) -> bool:
     with (
         TemporaryDirectory(prefix="pipelines-") as scratch,
         running_broker(Path(scratch, "data"), output / "broker.log") as bootstrap,
-        _stderr_in(output / "spark.log"),
+        stderr_into(output / "spark.log"),
     ):
         place = PipelineEnvironment(bootstrap, Path(scratch, "pipelines"))
         create_topics(bootstrap)
@@ -92,20 +90,6 @@ def _read(file: Path) -> Iterator[SiteEvent]:
     with file.open() as kept:
         for line in kept:
             yield from (SiteEvent(*fields) for fields in json.loads(line))
-
-
-@contextmanager
-def _stderr_in(file: Path) -> Iterator[None]:
-    """What this process and Spark's write to stderr goes to a file: Spark tells of each Python process."""
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    with file.open("ab") as log:
-        os.dup2(log.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(terminal, 2)
-        os.close(terminal)
 
 
 def _show_flights(console: Console, spark: "SparkSession", bootstrap: str) -> bool:

@@ -352,7 +352,8 @@ def _report(arguments: argparse.Namespace, result: LoadResult, seconds: float) -
         print(f"nothing new; {arguments.table} is up to date")
     else:
         committed = f"committed as version {result.table_version} in {seconds:.1f} s"
-        print(f"{result.rows} rows in {result.files} files, {committed}")
+        rows = f"{result.rows} row{'s' * (result.rows != 1)}"
+        print(f"{rows} in {result.files} file{'s' * (result.files != 1)}, {committed}")
         kept = f", {result.rescued} with a value that does not fit" if result.rescued else ""
         dead = f", {result.dead} rows in {arguments.dead_letters}" if result.dead else ""
         print(f"{size_text(result.size)}, {result.rows / max(seconds, 0.001):,.0f} rows a second{kept}{dead}")

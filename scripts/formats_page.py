@@ -6,13 +6,14 @@ The function NAME generates the block between `<!-- made from the code: NAME -->
 import inspect
 import json
 import re
+import sys
 import textwrap
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from struct import Struct, calcsize
 
-from headrace.records import any_format, varint
+from headrace.records import any_format
 from headrace.records.format2 import header
 from headrace.records.format2.batch import Record, encode_batch
 from headrace.records.format2.build import build_batch
@@ -20,6 +21,10 @@ from headrace.records.format2.columns import column_of
 from headrace.records.legacy import conversion, format_07
 from headrace.records.legacy.message import MESSAGE_OVERHEAD_BYTES
 from headrace.records.legacy.message_set import encode_message_set
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.records import varint
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "formats.md"

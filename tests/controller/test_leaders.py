@@ -292,7 +292,8 @@ async def test_isrs_that_leaders_of_old_versions_wrote_are_taken_over(cluster: C
     await cluster.store.set(path, node.data.replace(b"[2,3,1]", b"[2,1]"))
     cluster.forget()
     change = f"{admin_nodes.ISR_CHANGES}/isr_change_"
-    await cluster.store.create(change, admin_nodes.encode_partitions([T]), sequential=True)
+    changed = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
+    await cluster.store.create(change, changed, sequential=True)
 
     async def is_taken() -> bool:
         return not await cluster.store.children(admin_nodes.ISR_CHANGES)

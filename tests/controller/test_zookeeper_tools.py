@@ -6,7 +6,7 @@ from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata import admin_nodes, znodes
 from headrace.metadata.model import NO_UUID, Replicas, Topic
-from headrace.types import BrokerId, TopicPartition
+from headrace.types import BrokerId
 from tests.controller.paper_brokers import Cluster, create
 from tests.controller.test_leaders import alter
 
@@ -67,8 +67,8 @@ async def test_preferred_leaders_are_elected_and_the_node_goes(cluster: Cluster)
     await cluster.go(2)
     await cluster.come(2)
     await alter(cluster, 3, 3, 2)
-    wanted = [TopicPartition("t", 0), TopicPartition("nope", 3)]
-    await cluster.store.create(admin_nodes.PREFERRED_ELECTION, admin_nodes.encode_partitions(wanted))
+    wanted = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"nope","partition":3}]}'
+    await cluster.store.create(admin_nodes.PREFERRED_ELECTION, wanted)
 
     async def is_done() -> bool:
         return await cluster.store.exists(admin_nodes.PREFERRED_ELECTION) is None

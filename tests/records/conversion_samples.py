@@ -9,7 +9,7 @@ from headrace.records.format2.batch import Record, encode_batch, read_header, se
 from headrace.records.format2.control import COMMIT, Marker, encode_marker
 from headrace.records.format2.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, pack_header
 from headrace.records.legacy.message_set import encode_message_set
-from headrace.records.varint import encode_varint
+from tests.records.varint import encode_varint
 
 NOW_MS = 1_700_000_000_000
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]

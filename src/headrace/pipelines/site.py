@@ -76,10 +76,6 @@ class Site:
     def start_ms(self) -> int:
         return int(self.start.timestamp() * 1000)
 
-    @property
-    def end_ms(self) -> int:
-        return self.start_ms + 1000 * self.seconds
-
     def click_rate(self, item: int) -> float:
         """The probability that a member clicks on the item when it is shown: what `relevance` is to find out."""
         return 0.02 + 0.3 * ((item * 37) % self.items) / self.items

@@ -36,11 +36,6 @@ class FlowRates:
         self._placement, self._broker_id, self._loop = placement, broker_id, loop
         self._limited: dict[str, Instance] = {}
 
-    @property
-    def limited(self) -> int:
-        """How many instances have a limit."""
-        return len(self._limited)
-
     def set_instance(self, instance: Instance) -> None:
         """Takes an instance as it is now defined, or its partitions as they are now led."""
         if not instance.is_limited:

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 from headrace.pipelines.plain.on_time import by_finished_window, each_once
@@ -54,16 +53,3 @@ def _add_alerts(rows: list[dict[str, Any]]) -> None:
         if state != before:
             changed_at = at + 1
             row["change"] = "raised" if state == "alert" else "cleared"
-
-
-def alerts(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
-    """(service, change) of each change, in order."""
-    return [(row["service"], row["change"]) for row in rows if row["change"]]
-
-
-def are_in_order(rows: Iterable[dict[str, Any]]) -> bool:
-    """Whether the windows of each service come one after the other."""
-    by_service: dict[str, list[str]] = defaultdict(list)
-    for row in rows:
-        by_service[row["service"]].append(row["window"])
-    return all(before < after for times in by_service.values() for before, after in pairwise(times))

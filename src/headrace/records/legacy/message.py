@@ -96,11 +96,6 @@ def check_magic(magic: int) -> None:
         raise ValueError(f"unknown message format {magic}: expected 0 or 1")
 
 
-def message_size(magic: int, key: bytes | None, value: bytes | None) -> int:
-    """The size of a message in bytes, without its offset and size in a set (`LOG_OVERHEAD_BYTES`)."""
-    return MESSAGE_OVERHEAD_BYTES[magic] + len(key or b"") + len(value or b"")
-
-
 def encode_message(
     magic: int,
     key: bytes | None,

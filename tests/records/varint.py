@@ -6,8 +6,9 @@ least significant first. The top bit of a byte says that more bytes follow:
     folded:  (n << 1) ^ (n >> 63)          0 -> 0, -1 -> 1, 1 -> 2, -2 -> 3 …
     300  ->  folded 600 = 0b100_1011000 -> d8 04
 
-A varint (int32) takes at most 5 bytes, a varlong (int64) at most 10. This is the readable form; the loops over many
-records are in `kernel`. Source: Kafka's ByteUtils; Protocol Buffers' sint32 and sint64.
+A varint (int32) takes at most 5 bytes, a varlong (int64) at most 10. This is the readable form, for tests and for
+docs/formats.md; the product has its own in `headrace.records.format2.kernel`. Source: Kafka's ByteUtils; Protocol
+Buffers' sint32 and sint64.
 """
 
 from headrace.errors import CorruptMessage

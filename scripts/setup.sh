@@ -20,7 +20,8 @@ choose_python() {
   return 1
 }
 
-say() { printf '\033[2m[setup]\033[0m %s\n' "$*" >&2; }
+if [ -t 2 ]; then label=$'\033[2m[setup]\033[0m'; else label='[setup]'; fi
+say() { printf '%s %s\n' "$label" "$*" >&2; }
 
 if ! works "$venv/bin/python"; then
   python=$(choose_python)
@@ -47,7 +48,7 @@ if command -v krb5-config >/dev/null; then # it is built from source; the tests 
   say "building gssapi against the headers of MIT Kerberos"
   install --no-deps --require-hashes -r requirements/gssapi.txt || say "gssapi cannot be built; the tests of Kerberos will skip"
 fi
-say "installing headrace and compiling its hot modules"
+say "installing headrace and compiling its hot modules (about five minutes on two cores)"
 install --no-deps -e .
 "$py" -c 'import headrace' || { say "headrace cannot be imported"; exit 1; }
 say "done: $venv/bin/headrace"

@@ -13,6 +13,14 @@ cdef inline uint32_t _crc(const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t e
 
 cpdef uint32_t crc32c_of(const uint8_t[::1] buf, bint by_instruction) noexcept
 
+@cython.locals(bits=int)
+cpdef int folding_bits() noexcept
+
+cpdef bint folds_in(int bits) noexcept
+
+@cython.locals(crc=uint32_t)
+cpdef uint32_t crc32c_folded_in(const uint8_t[::1] buf, int bits) noexcept
+
 @cython.locals(first=int64_t)
 cdef inline int64_t _uint32(const uint8_t[::1] buf, Py_ssize_t pos) noexcept nogil
 

@@ -38,6 +38,9 @@ except ImportError:
 
 if cython.compiled:
     from cython.cimports.headrace.records.codecs.crc32c_words import (
+        crc32c_can_fold,
+        crc32c_folded,
+        crc32c_folding_bits,
         crc32c_has_instruction,
         crc32c_prepare,
         crc32c_words,
@@ -100,6 +103,26 @@ def _crc(buf: Buffer, start: int, end: int, by_instruction: bool) -> int:
 def crc32c_of(buf: Buffer, by_instruction: bool) -> int:
     """CRC-32C of a buffer that is not empty, with or without the processor's help: for tests and measurements."""
     return _crc(buf, 0, len(buf), by_instruction and _BY_INSTRUCTION) if len(buf) else 0
+
+
+def folding_bits() -> int:
+    """The width of the registers in which long data is folded before its CRC-32C; 0: it is not folded."""
+    bits: int = crc32c_folding_bits if cython.compiled else 0
+    return bits
+
+
+def folds_in(bits: int) -> bool:
+    """Whether the processor can fold in registers of so many bits."""
+    return bool(crc32c_can_fold(bits)) if cython.compiled else False
+
+
+def crc32c_folded_in(buf: Buffer, bits: int) -> int:
+    """CRC-32C of a buffer, folded in registers of so many bits whatever the widest are; 0: by the
+    instruction alone. For tests and measurements. Where the processor cannot, it is computed as everywhere."""
+    if cython.compiled and len(buf) and _BY_INSTRUCTION and (not bits or folds_in(bits)):
+        crc: int = crc32c_folded(cython.address(buf[0]), len(buf), bits)
+        return crc
+    return crc32c_of(buf, True)
 
 
 def _uint32(buf: Buffer, pos: int) -> int:

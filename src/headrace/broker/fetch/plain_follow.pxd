@@ -22,7 +22,8 @@ cdef int _ROW_BYTES, _ANSWER_BYTES, _AT_MAX, _READ_MAX, _WAITS, _POSITION, _SIZE
 cdef class PlainFollows(PlainSessionFetch):
     cdef Traffic _outgoing
     cdef tuple _listeners
-    cdef int64_t _follower, _looked_up, _now_ms, _broker_epoch
+    cdef object _brokers
+    cdef int64_t _follower, _now_ms, _broker_epoch
     cdef bint _is_alive, _is_alone
 
     @cython.locals(answer_end=Py_ssize_t)

@@ -89,7 +89,7 @@ class PlainFollows(PlainSessionFetch):
     """The fetches of followers that come to a dispatcher."""
 
     __slots__ = (
-        "_broker_epoch", "_follower", "_is_alive", "_is_alone", "_listeners", "_looked_up", "_now_ms", "_outgoing",
+        "_broker_epoch", "_brokers", "_follower", "_is_alive", "_is_alone", "_listeners", "_now_ms", "_outgoing",
     )  # fmt: skip
 
     def __init__(self, services: Services, times: RequestTimes) -> None:
@@ -100,8 +100,8 @@ class PlainFollows(PlainSessionFetch):
         self._listeners = names if names[0] else ()
         """The listeners through which brokers come, as in `admission`; empty for all."""
         self._is_alone = services.is_alone
-        self._looked_up = -1
-        """The follower that was last looked for among the live brokers, since the metadata changed."""
+        self._brokers: Any = services.metadata.brokers
+        """The live ones of the last snapshot of the metadata."""
         services.metadata.on_change(self._metadata_changed)
         self._outgoing = services.replication.outgoing
         self._now_ms = self._broker_epoch = self._follower = 0
@@ -129,8 +129,7 @@ class PlainFollows(PlainSessionFetch):
         session = self._session_of(connection, octets, count, True)
         if session is None:
             return 0
-        if self._follower != self._looked_up:
-            self._is_alive, self._looked_up = self._follower in self._services.metadata.brokers, self._follower
+        self._is_alive = self._follower in self._brokers
         self._now_ms = self._clock_ms()
         changed = self._read_session(session, True)
         if changed < 0:
@@ -146,7 +145,7 @@ class PlainFollows(PlainSessionFetch):
         return self._write_of_session(session, changed, at)
 
     def _metadata_changed(self, delta: MetadataDelta) -> None:
-        self._looked_up = -1
+        self._brokers = self._services.metadata.brokers
 
     def _may_follow(self, connection: Any) -> bool:
         """Whether other brokers come this way, and nothing has to be asked about them. See `admission`."""

@@ -187,7 +187,8 @@ class PlainFetches(Asker):
     def take(self, octets: memoryview, start: int, end: int) -> bool:
         """See `Asker`."""
         conversation, rows, told = self._following.conversation, self._rows, self._told
-        self._asked.clear()
+        if self._asked:
+            self._asked.clear()
         self._turn += 1
         if end - start > _ANSWER_MAX:
             return False
@@ -212,7 +213,8 @@ class PlainFetches(Asker):
         """Whether there is nothing to decide about an answer. Fills `_told`."""
         following, rows, told = self._following, self._rows, self._told
         at: Any = cython.address(octets[0]) if cython.compiled else octets
-        told.clear()
+        if told:
+            told.clear()
         number = row = 0
         while number < count:
             each = following.find(at, rows[row + _TOPIC_AT], rows[row + _INDEX])

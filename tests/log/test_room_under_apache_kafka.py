@@ -70,6 +70,9 @@ def test_apache_kafka_takes_room_for_the_end_of_the_log(tmp_path: Path) -> None:
         try:
             node.start()
             admin = AdminClient({"bootstrap.servers": node.bootstrap})
+            # A client that asks a broker without a controller waits a minute before it asks again.
+            eventually(lambda: admin.list_topics(timeout=10).controller_id == 1, "a controller")
+            admin = AdminClient({"bootstrap.servers": node.bootstrap})
             admin.create_topics([NewTopic("room", 1, 1)])["room"].result()
             produce(node.bootstrap, range(1))
             node.kill()

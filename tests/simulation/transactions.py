@@ -465,4 +465,10 @@ async def committed_offset(
     client.cluster.history.group_offsets.append(
         GroupOffset(group, told.metadata or "", told.committed_offset, client.now_us, is_final)
     )
+    if is_stable:
+        # A coordinator that was paused, and has not heard yet that it was replaced, tells an old offset, as in Apache
+        # Kafka. No member of the group would ask it: nobody can join there, for that needs a record in its log.
+        state = client.cluster.all_leaderships().get(TopicPartition(OFFSETS_TOPIC, 0))
+        if state is not None and state.leader != found.node_id:
+            return None
     return told.committed_offset

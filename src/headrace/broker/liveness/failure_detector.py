@@ -129,9 +129,8 @@ class FailureDetector:
 
     async def _report(self, previous: Suspicion | None, current: Suspicion) -> Suspicion:
         if previous != current:
-            log.warning(
-                "broker %d is suspected to have failed: its connection broke, and it refuses another", current.broker
-            )
+            # A broker that stops cleanly looks the same here; the controller knows, and warns if it fences.
+            log.info("broker %d stopped or failed: its connection broke, and it refuses another", current.broker)
             with suppress(NodeExists):
                 await self._store.create(znodes.suspicion(current.name), ephemeral=True)
         self._controller.on_suspicion(current.broker)

@@ -152,14 +152,18 @@ LEAK, LIMIT, CAPACITY = frozenset({"leak", "commit"}), frozenset({"limit"}), fro
 INSTANCE_MUTANTS = (
     Mutant("a group is not qualified", group_not_qualified, _CALM, LEAK),
     Mutant("topic ids are not masked", topic_ids_not_masked, _CALM, LEAK),
-    Mutant("an instance goes in haste", removal_in_haste, _LATE, LEAK, first_seed=1044),
+    Mutant("an instance goes in haste", removal_in_haste, _LATE, LEAK, first_seed=1051),
     Mutant("no gate", no_gate, _CALM, frozenset({"volume"})),
     Mutant("leases never end", leases_never_end, _CUT, LIMIT),
-    Mutant("raised unacknowledged", raised_unacknowledged, _CALM, LIMIT),
-    Mutant("a moving replica counts twice", moving_counts_twice, _REASSIGNED, CAPACITY),
+    Mutant("raised unacknowledged", raised_unacknowledged, _CALM, LIMIT, first_seed=1),
+    Mutant("a moving replica counts twice", moving_counts_twice, _REASSIGNED, CAPACITY, first_seed=1),
     Mutant("full storage takes more", others_are_not_counted, _FULL, frozenset({"overshoot"})),
     Mutant(
-        "a controller forgets", controller_forgets, _CUT._replace(instance_capacity=8_000), CAPACITY | {"unavailable"}
+        "a controller forgets",
+        controller_forgets,
+        _CUT._replace(instance_capacity=8_000),
+        CAPACITY | {"unavailable"},
+        first_seed=22,
     ),
     Mutant("a new controller counts the live", only_the_live_count, _PAUSED, LIMIT, first_seed=11255),
 )

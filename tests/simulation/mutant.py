@@ -18,4 +18,5 @@ class Mutant(NamedTuple):
     plan: Plan
     kinds: frozenset[str]
     first_seed: int = 0
-    """Where to begin, for a bug that shows in few seeds."""
+    """Where to begin: at the first seed that showed it when it was last looked for. Later ones are tried as well, so a
+    change of what seeds mean costs time alone."""

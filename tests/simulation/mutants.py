@@ -243,18 +243,26 @@ _RELIABLE = kinds.reliable(_ROUGH._replace(faults=(kinds.CRASH, kinds.CUT)))
 _DAMAGED = Plan(duration_ms=4_000, producers=(), readers=0, pipelines=2, damage=0.2)
 
 MUTANTS = (
-    Mutant("ack before ISR", ack_before_isr, _ROUGH._replace(faults=(kinds.CRASH, kinds.CUT, kinds.PAUSE)), LOSSES),
+    Mutant(
+        "ack before ISR",
+        ack_before_isr,
+        _ROUGH._replace(faults=(kinds.CRASH, kinds.CUT, kinds.PAUSE)),
+        LOSSES,
+        first_seed=3,
+    ),
     Mutant(
         "truncate to HW",
         truncate_to_high_watermark,
         _ROUGH._replace(faults=(kinds.CRASH, kinds.ELECT, kinds.STOP), weather=Weather(loss=0.05), gap_ms=400),
         LOSSES,
+        first_seed=7,
     ),
     Mutant(
         "serve above HW",
         serve_above_high_watermark,
         _ROUGH._replace(faults=(kinds.CRASH, kinds.CUT, kinds.PAUSE)),
         LOSSES | {"watermark"},
+        first_seed=3,
     ),
     Mutant(
         "shrink without check",
@@ -273,6 +281,7 @@ MUTANTS = (
         zombie_controller,
         _ROUGH._replace(faults=(kinds.ISOLATE, kinds.SESSION, kinds.PAUSE)),
         LOSSES | {"two leaders"},
+        first_seed=23,
     ),
     Mutant(
         "unclean restart in ISR",
@@ -295,6 +304,7 @@ MUTANTS = (
             faults=(kinds.CRASH, kinds.ELECT, kinds.STOP), weather=Weather(loss=0.05), gap_ms=400
         ).with_format("0.10.2"),
         LOSSES,
+        first_seed=27,
     ),
     Mutant(
         "no duplicate detection", no_duplicate_detection, _ROUGH._replace(faults=(kinds.CUT,)), frozenset({"duplicate"})
@@ -316,6 +326,7 @@ MUTANTS = (
         nobody_is_eligible,
         _ROUGH._replace(faults=(kinds.POWER, kinds.CUT), replicas=2, min_insync_replicas=2, failures_max=1, gap_ms=500),
         LOSSES,
+        first_seed=18,
     ),
     Mutant(
         "eligible for ever",
@@ -324,7 +335,7 @@ MUTANTS = (
         LOSSES,
     ),
     Mutant("reliable without flush", reliable_without_flush, _RELIABLE, LOSSES),
-    Mutant("reliable as asked", reliable_as_asked, _RELIABLE, LOSSES),
+    Mutant("reliable as asked", reliable_as_asked, _RELIABLE, LOSSES, first_seed=2),
     Mutant(
         "lost tail of a segment",
         lost_tail_of_a_segment,
@@ -335,6 +346,7 @@ MUTANTS = (
             topic_settings={"segment.bytes": "600"},
         ),
         LOSSES,
+        first_seed=3,
     ),
     Mutant(
         "empty log without epochs",

@@ -1,4 +1,4 @@
-"""Seeds that once failed, and what each found. They run with `make test`.
+"""Seeds that once failed, and what each found. `make test` runs a third of them each day.
 
 A seed tells the same story only as long as simulator and broker ask chance for the same things in the same order, so
 with time these become ordinary seeds. What they found has a test or a mutant of its own.

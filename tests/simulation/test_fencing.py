@@ -18,6 +18,7 @@ from headrace.metadata.model import PartitionLeadership
 from headrace.protocol import messages as m
 from headrace.protocol.codec.message import Message
 from headrace.records.format2.batch import Record, encode_batch
+from tests import rotation
 from tests.examples import slow_after
 from tests.simulation import plan as kinds
 from tests.simulation.broker import SimBroker
@@ -303,7 +304,7 @@ ROUGH = Plan(faults=(kinds.REFUSE, kinds.CRASH), failures_max=2, gap_ms=900, min
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", rotation.in_turn(*range(20), a_day=5))
 def test_whoever_is_taken_for_dead_by_whom_nothing_committed_is_lost(seed: int) -> None:
     result = run(seed, ROUGH)
     assert result.is_good, result.story()
@@ -312,7 +313,7 @@ def test_whoever_is_taken_for_dead_by_whom_nothing_committed_is_lost(seed: int) 
 @pytest.mark.slow
 def test_one_sighting_alone_would_lose_what_a_live_leader_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fencing, "WITNESSES", 1)
-    for seed in range(100):  # about one in ten shows it
+    for seed in range(27, 127):  # about one in ten shows it, and the first of these
         scene = Scene(seed, is_controller=False)
         victim = scene.leader
         scene.deceive(scene.controller, victim)

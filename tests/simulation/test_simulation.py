@@ -53,7 +53,9 @@ def test_a_few_seeds_find_nothing_wrong(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("once", REGRESSIONS, ids=lambda once: str(once.seed))
+@pytest.mark.parametrize(
+    "once", rotation.in_turn(*REGRESSIONS, a_day=len(REGRESSIONS) // 3), ids=lambda once: str(once.seed)
+)
 def test_a_seed_that_once_failed_finds_nothing_wrong_any_more(once: Regression) -> None:
     check_results([run(once.seed, once.plan)])
 
@@ -103,18 +105,18 @@ def test_instances_stay_apart_and_keep_to_their_limits(number: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seed", "plan"),
-    [
-        (6, "None"),
-        (6, "with_instances(Plan(faults=(CRASH, ISOLATE, REASSIGN), partitions=3))"),
-        (1, "Plan(partitions=3, writers=(2, 2), processors=(0,), committed_readers=1, plain_disks=frozenset({1, 2}))"),
-    ],
+    "seed_and_plan",
+    rotation.in_turn(
+        "6, None",
+        "6, with_instances(Plan(faults=(CRASH, ISOLATE, REASSIGN), partitions=3))",
+        "1, Plan(partitions=3, writers=(2, 2), processors=(0,), committed_readers=1, plain_disks=frozenset({1, 2}))",
+    ),
 )
-def test_a_seed_gives_the_same_run_in_another_process_whose_strings_hash_otherwise(seed: int, plan: str) -> None:
+def test_a_seed_gives_the_same_run_in_another_process_whose_strings_hash_otherwise(seed_and_plan: str) -> None:
     program = (
         "from tests.simulation.cluster import run; "
         "from tests.simulation.plan import CRASH, ISOLATE, REASSIGN, Plan, with_instances; "
-        f"print(run({seed}, {plan}).timeline)"
+        f"print(run({seed_and_plan}).timeline)"
     )
     stories = set()
     for hash_seed in ("1", "2"):

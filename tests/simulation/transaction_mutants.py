@@ -161,7 +161,7 @@ _ROUGH = _CALM._replace(
 _ISOLATED = _ROUGH._replace(faults=(kinds.ISOLATE,), gap_ms=1500)
 
 TRANSACTION_MUTANTS = (
-    Mutant("marker lost at leader change", lose_marker_at_leader_change, _ROUGH, HANGS | OUTCOMES),
+    Mutant("marker lost at leader change", lose_marker_at_leader_change, _ROUGH, HANGS | OUTCOMES, first_seed=2),
     Mutant("markers are not sent again", markers_are_not_sent_again, _ROUGH, HANGS | OUTCOMES),
     Mutant("epoch not bumped", epoch_not_bumped, _CALM, frozenset({"epoch"})),
     Mutant("ongoing not fenced", ongoing_not_fenced, _CALM, frozenset({"epoch"}) | OUTCOMES),
@@ -179,7 +179,7 @@ TRANSACTION_MUTANTS = (
         _ISOLATED._replace(settings={"request.timeout.ms": "700"}),
         OUTCOMES | HANGS | {"epoch"},
     ),
-    Mutant("decision not replicated", answer_before_decision, _ISOLATED, OUTCOMES | {"epoch"}),
+    Mutant("decision not replicated", answer_before_decision, _ISOLATED, OUTCOMES | {"epoch"}, first_seed=8),
     Mutant(
         "expiry of a live id",
         expire_live_ids,

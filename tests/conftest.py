@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from tests import rotation
 from tests.conformance import report
 from tests.examples import QUICK, a_few_cases, examples
+from tests.garbage import collect_if_large
 from tests.harness import HeadraceServer, free_ports, tail
 from tests.peers import kafka
 from tests.spark import shared_classes
@@ -152,6 +153,12 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_AFTER_ALLOCATIONS, 20, 50)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish() -> None:
+    """After each test."""
+    collect_if_large()
 
 
 HANG_SECONDS = 1_200.0

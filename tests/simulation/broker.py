@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 PORT = 9092
 
 
+_SMALL_INDEXES = {"log.index.size.max.bytes": "4096"}
+"""A simulated disk has no holes: indexes of ten megabytes would be most of what a simulation holds in memory."""
+
+
 class SimBroker:
     """One broker's host over all lives of its process."""
 
@@ -182,7 +186,6 @@ class SimBroker:
             "zookeeper.connect": "simulated:2181",
             "auto.create.topics.enable": "false",
             "log.cleaner.enable": "false",
-            "log.index.size.max.bytes": "4096",  # a simulated disk has no holes
             "offsets.topic.num.partitions": "1",
             "offsets.topic.replication.factor": str(self.cluster.plan.replicas),
             "transaction.state.log.num.partitions": str(self.cluster.plan.transaction_partitions),
@@ -204,7 +207,8 @@ class SimBroker:
             "zookeeper.session.timeout.ms": str(self.cluster.plan.session_timeout_ms),
             **self.cluster.plan.settings,
         }
-        return parse_broker({name: text for name, text in wanted.items() if name in BROKER_SETTINGS})
+        known = {name: text for name, text in wanted.items() if name in BROKER_SETTINGS}
+        return parse_broker({**known, **_SMALL_INDEXES})
 
     def _accept(self, end: End) -> None:
         """Connections wait until the broker is ready, as in the backlog of a socket that is bound."""

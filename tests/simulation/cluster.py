@@ -32,6 +32,7 @@ from headrace.records.format2.batch import Record
 from headrace.records.format2.control import read_marker
 from headrace.records.format2.header import BatchHeader
 from headrace.types import TopicPartition
+from tests.garbage import collect_if_large
 from tests.records.decoding import decode_any
 from tests.simulation.broker import SimBroker
 from tests.simulation.checker import check, report
@@ -676,6 +677,7 @@ def _small_room() -> Iterator[None]:
 
 def run(seed: int | str, plan: Plan | None = None, prepare: Callable[[Cluster], None] | None = None) -> Result:
     """One run. `prepare` may change the cluster before it starts."""
+    collect_if_large()  # the clusters of earlier runs
     plan = plan or draw(seed)
     cluster = Cluster(seed, plan)
     if prepare is not None:

@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from tests import preloaded
 from tests.eventually import WITHIN_SECONDS, eventually
 
 PORTS = range(20_000, 32_000)
@@ -149,6 +150,8 @@ class HeadraceServer:
     arguments: Sequence[str] = ()
     listen: str | None = "127.0.0.1:0"
     """None: the settings name the listeners."""
+    is_preloaded: bool = True
+    """Copied from a process that has the modules already (`tests/preloaded.py`), or executed."""
     process: subprocess.Popen[bytes] | None = None
     bootstrap: str = ""
 
@@ -173,8 +176,9 @@ class HeadraceServer:
     def start(self) -> "HeadraceServer":
         """Start it and wait for its line `ready HOST:PORT`."""
         with self.stderr_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=child_environment()
+            start = preloaded.popen if self.is_preloaded else subprocess.Popen
+            self.process = start(
+                self.command(), env=child_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
             )
         line = _first_line(self.process, WITHIN_SECONDS)
         if not line.startswith("ready "):

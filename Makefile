@@ -45,8 +45,13 @@ fast: $(STAMP)
 
 # Only tests marked peer, spark or cluster get a second try. The run ends with a list of the tests that needed it.
 # Three workers on two cores: a third of the time the tests of two wait for timeouts and for programs of others.
-test: lint  ## run everything that CI runs
-	@$(PY) -m pytest -q -n 4 --dist loadgroup --second-tries --durations 10 -m "not soak"
+# Lint runs beside them, as the types alone take one core a minute, and says at the end what it found. It has the tests
+# of tests/tree.
+test: $(STAMP)  ## run everything that CI runs
+	@said=$$(mktemp); trap 'kill $$linting 2>/dev/null; rm -f "$$said"' EXIT; \
+		scripts/lint.sh $(VENV)/bin > "$$said" 2>&1 & linting=$$!; \
+		$(PY) -m pytest -q -n 4 --dist loadgroup --second-tries --durations 10 --ignore tests/tree -m "not soak"; \
+		tested=$$?; wait $$linting; linted=$$?; cat "$$said"; exit $$((tested ? tested : linted))
 
 # Example: make soak SEEDS=10000 TESTS=tests/simulation. HEADRACE_SEED=… FROM=… continues an interrupted run.
 SEEDS ?= 2000

@@ -5,6 +5,7 @@ each run prints the seed. `make soak` draws one, and prints it first.
 """
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from random import Random
 from typing import TypeVar
@@ -13,6 +14,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 T = TypeVar("T")
+Test = TypeVar("Test", bound=Callable[..., object])
 
 VARIABLE = "HEADRACE_SEED"
 
@@ -44,6 +46,17 @@ def unless_today(number: int, of: int, turn: int = 0) -> list[pytest.MarkDecorat
     Each `turn` begins with another parameter, so that where many tests take turns, each day has some of each kind.
     """
     return [] if (seed() + turn) % of == number else [pytest.mark.soak]
+
+
+def on_its_day(number: int, of: int, turn: int = 0) -> Callable[[Test], Test]:
+    """Marks a whole test for the `number`-th day of a cycle of so many days; `make soak` has it as well."""
+
+    def marked(test: Test) -> Test:
+        for mark in unless_today(number, of, turn):
+            test = mark(test)
+        return test
+
+    return marked
 
 
 def in_turn(*values: T, a_day: int = 1, turn: int = 0) -> list[ParameterSet]:

@@ -33,6 +33,7 @@ def flink() -> None:
 @pytest.mark.peer
 @pytest.mark.usefixtures("flink")
 @pytest.mark.xdist_group("java-programs")
+@rotation.on_its_day(0, of=3)
 def test_a_job_that_is_killed_and_continued_copies_each_number_once(
     headrace_server: StartHeadrace, tmp_path: Path
 ) -> None:

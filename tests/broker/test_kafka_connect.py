@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import rotation
 from tests.conftest import StartHeadrace
 from tests.eventually import eventually, eventually_equal
 from tests.peers import kafka, kafka_connect
@@ -34,6 +35,7 @@ def connect() -> None:
 @pytest.mark.peer
 @pytest.mark.usefixtures("connect")
 @pytest.mark.xdist_group("java-programs")
+@rotation.on_its_day(1, of=3)
 def test_a_file_source_writes_each_line_once_though_its_workers_freeze_and_die(
     headrace_server: StartHeadrace, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_word_count_that_is_killed_and_restarted_counts_every_word_once(
 @pytest.mark.slow
 @pytest.mark.peer
 @pytest.mark.xdist_group("java-programs")
+@rotation.on_its_day(2, of=3)
 def test_an_instance_takes_over_the_tasks_of_one_that_was_killed_and_the_tools_manage_the_group(
     headrace_server: StartHeadrace, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 from headrace.broker.app import DESCRIPTORS_AT_START
 from headrace.records.codecs.compression import Codec
 from headrace.records.legacy.message_set import iter_entries
+from tests import rotation
 from tests.broker.lies import bomb
 from tests.broker.siege import MIB, Bystander, assert_unharmed, growing_at_most, memory_bytes
 from tests.conftest import StartHeadrace
@@ -210,7 +211,7 @@ def test_a_broker_out_of_descriptors_waits_for_some(server: HeadraceServer) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+@pytest.mark.parametrize("codec", rotation.in_turn(*(codec for codec in Codec if codec is not Codec.NONE), a_day=2))
 def test_bombs_are_refused_and_queue_up(server: HeadraceServer, codec: Codec) -> None:
     with Wire(server.bootstrap) as wire:
         assert wire.create_topic("bombed", configs={"max.message.bytes": str(32 * MIB)}) == 0

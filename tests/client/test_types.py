@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import headrace
+from tests import rotation
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +22,7 @@ def is_ours(name: str) -> bool:
 
 
 @pytest.mark.skipif(NODE is None, reason="pyright runs on Node.js")
-@pytest.mark.parametrize("package", ["headrace.client", "headrace.testing"])
+@pytest.mark.parametrize("package", rotation.in_turn("headrace.client", "headrace.testing"))
 def test_every_public_name_of_the_package_has_a_known_type(package: str, tmp_path: Path) -> None:
     # Pyright takes what is near it for the program that it checks, and not for a library. So it gets a copy.
     library, elsewhere = tmp_path / "library", tmp_path / "elsewhere"

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.client.producer.partitioner import partition_for_key
 from headrace.demo.flights import FLIGHTS, PARTITIONS, read_events
+from tests import rotation
 
 
 def test_the_first_flight_is_an_event_with_key_json_and_scheduled_hour() -> None:
@@ -29,6 +30,7 @@ def test_the_data_is_read_without_the_package_around_it() -> None:
 
 
 @pytest.mark.slow
+@rotation.on_its_day(0, of=3)
 def test_all_flights_go_to_the_partitions_that_any_kafka_client_would_choose() -> None:
     by_partition: Counter[int] = Counter()
     not_departed = 0

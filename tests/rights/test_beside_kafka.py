@@ -112,8 +112,9 @@ def compare(
 
 
 def test_a_principal_with_one_right_is_refused_as_by_apache_kafka(brokers: tuple[Secured, Secured]) -> None:
-    some = [each for each in PRINCIPALS if not each.startswith("but")]
-    assert compare(brokers, cases(shared(brokers, newest=True), some, is_whole=False)) > 1000
+    """A quarter of them each day. In twelve days each comes through each protocol."""
+    some = [each for each in PRINCIPALS if not each.startswith("but")][seed() % 4 :: 4]
+    assert compare(brokers, cases(shared(brokers, newest=True), some, is_whole=False)) > 250
 
 
 @pytest.mark.soak

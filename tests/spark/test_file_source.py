@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.producer.producer import Producer, ProducerSettings
+from tests import rotation
 from tests.spark.conftest import assert_equal_frames, headers_of, key_of, value_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -115,6 +116,7 @@ def test_newest_segments_alone_are_not_silently_nothing(load: Load, broker: str,
     assert load(directory, segments="all").count() == 0
 
 
+@rotation.on_its_day(4, of=5)
 def test_reads_the_files_of_apache_kafka_as_well(
     spark: SparkSession, load: Load, apache_kafka: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

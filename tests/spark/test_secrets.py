@@ -12,6 +12,7 @@ import pytest
 from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.producer.producer import Producer
 from headrace.testing import Broker, Security
+from tests import rotation
 from tests.harness import child_environment
 from tests.spark import shared_classes
 from tests.spark.connector import connector_jars
@@ -44,6 +45,7 @@ def holders(directory: Path) -> list[str]:
     return [str(path) for path in directory.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
+@rotation.on_its_day(1, of=2)
 def test_a_password_in_the_options_is_nowhere_to_be_read(broker: Broker, tmp_path: Path) -> None:
     shared_classes.use()
     jars = connector_jars()
@@ -61,6 +63,7 @@ def test_a_password_in_the_options_is_nowhere_to_be_read(broker: Broker, tmp_pat
     assert holders(tmp_path) == []
 
 
+@rotation.on_its_day(0, of=2)
 def test_the_loader_takes_a_file_of_options_and_gives_spark_references(broker: Broker, tmp_path: Path) -> None:
     shared_classes.use()
     config = tmp_path / "client.properties"

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from headrace.spark.java import find_java_home
 from headrace.spark.session import _socket_settings
+from tests import rotation
 from tests.spark.conftest import TOPIC
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -48,6 +49,7 @@ def test_a_temporary_directory_whose_path_is_too_long_for_sockets_leaves_tcp(mon
     assert _socket_settings() == {}
 
 
+@rotation.on_its_day(0, of=2)
 def test_workers_of_a_cluster_keep_their_python_and_reach_the_driver(readings: str, tmp_path: Path) -> None:
     """A worker is a process with an environment of its own; its Python is what the administrator says."""
     own = tmp_path / "python-of-the-workers"
@@ -63,6 +65,7 @@ def test_workers_of_a_cluster_keep_their_python_and_reach_the_driver(readings: s
     assert (found["records"], found["python"], found["host"]) == (RECORDS, str(own), "localhost")
 
 
+@rotation.on_its_day(1, of=2)
 def test_under_spark_submit_its_options_decide(readings: str, tmp_path: Path) -> None:
     submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
     options = ["--master", "local[1]", "--conf", "spark.driver.host=localhost"]

@@ -30,6 +30,7 @@ from headrace.spark.sink.sink_errors import SinkGroupError
 from headrace.spark.sink.sink_marks import Attempt, Mark
 from headrace.spark.sink.sink_options import SinkOptions, parse_sink_options
 from headrace.types import TopicPartition
+from tests import rotation
 from tests.eventually import eventually
 from tests.spark.conftest import ROWS, TOPIC, Read, fill_readings, key_of, value_of
 
@@ -362,6 +363,7 @@ def test_a_batch_done_again_after_the_driver_died_leaves_every_row_once(
     assert len(contents(readings, topic)) == 2 * len(first)
 
 
+@rotation.on_its_day(1, of=5)
 def test_writes_to_apache_kafka_as_well(spark: SparkSession, apache_kafka: str, tmp_path: Path) -> None:
     fill_readings(apache_kafka, "copied")
     new_topic(apache_kafka, "copies")

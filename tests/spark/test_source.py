@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from headrace.client.consumer.arrow import arrow_schema
 from headrace.spark.source.options import COLUMNS
 from headrace.spark.source.schema import schema_ddl
+from tests import rotation
 from tests.spark.conftest import ROWS, TOPIC, Read, assert_equal_frames, fill_readings, headers_of, key_of, value_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -149,6 +150,7 @@ def test_works_with_filter_push_down_switched_on(spark: SparkSession, read: Read
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@rotation.on_its_day(0, of=5)
 def test_reads_apache_kafka_as_well(read: Read, apache_kafka: str) -> None:
     fill_readings(apache_kafka)
     assert offsets(read(apache_kafka, startingTimestamp="29500")) == {0: span(30, 100), 1: span(30, 40)}

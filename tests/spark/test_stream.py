@@ -278,6 +278,7 @@ def delete_before(broker: str, topic: str, partition: int, offset: int) -> None:
         assert answer.topics[0].partitions[0].error_code == 0
 
 
+@rotation.on_its_day(2, of=5)
 def test_streams_apache_kafka_as_well(spark: SparkSession, apache_kafka: str, tmp_path: Path) -> None:
     fill_readings(apache_kafka, "streamed", {0: 30, 1: 10})
     group = {"kafka.group.id": "streamed-group"}

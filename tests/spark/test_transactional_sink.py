@@ -255,6 +255,7 @@ def commits(checkpoint: Path) -> int:
     return len(list((checkpoint / "commits").glob("[0-9]*")))
 
 
+@rotation.on_its_day(3, of=5)
 def test_streams_to_apache_kafka_as_well(spark: SparkSession, apache_kafka: str, tmp_path: Path) -> None:
     source, expected = filled(apache_kafka, 2)
     target = new_topic(apache_kafka, f"target-{uuid.uuid4()}")

@@ -8,11 +8,13 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.demo.flights import QUICK_FLIGHTS
+from tests import rotation
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@rotation.on_its_day(0, of=3)
 def test_the_quick_demo_ends_with_every_flight_once_a_chart_and_what_to_try(tmp_path: Path) -> None:
     output = tmp_path / "demo output"
     command = [sys.executable, "-m", "headrace.demo", "--quick", "--output", str(output)]

@@ -30,7 +30,7 @@ def test_the_data_is_read_without_the_package_around_it() -> None:
 
 
 @pytest.mark.slow
-@rotation.on_its_day(0, of=3)
+@rotation.on_its_day(1, of=3)
 def test_all_flights_go_to_the_partitions_that_any_kafka_client_would_choose() -> None:
     by_partition: Counter[int] = Counter()
     not_departed = 0

@@ -23,6 +23,7 @@ from headrace.pipelines.reporting import TABLES, run_hour
 from headrace.pipelines.running import PipelineEnvironment
 from headrace.pipelines.site import Site, SiteEvent
 from headrace.pipelines.topics import count_of, create_topics, produce, records_of
+from tests import rotation
 from tests.eventually import eventually
 from tests.harness import HeadraceServer, child_environment
 
@@ -61,6 +62,7 @@ def mirrored(server: HeadraceServer) -> int:
     return sum(1 for topic in known & set(TABLES) for _ in records_of(server.bootstrap, topic))
 
 
+@rotation.on_its_day(0, of=2)
 def test_the_reports_of_the_batch_site_have_each_event_of_both_live_sites_once_after_kills(
     spark: SparkSession, servers: dict[str, HeadraceServer], tmp_path: Path
 ) -> None:

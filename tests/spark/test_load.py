@@ -89,7 +89,7 @@ def job(broker: str, topic: str, table: Path, **more: Any) -> LoadJob:
 @pytest.mark.parametrize(
     "crash",
     [
-        pytest.param(crash, marks=rotation.unless_today(number, len(CrashPoint)))  # the demo has all of them each day
+        pytest.param(crash, marks=rotation.unless_today(number, len(CrashPoint)))  # the demo has all of them
         for number, crash in enumerate(CrashPoint)
     ],
 )

@@ -10,7 +10,7 @@ COMPILED := $(shell find src -name "*.pxd")
 # Without its caches pytest compiles each test file again, in each worker and each run: half a minute.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pipelines cluster test quick fast lint format generate grid lock bench bench-check soak clean
+.PHONY: help setup demo pipelines cluster test quick fast lint format generate grid lock bench bench-check soak sanitize clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -44,7 +44,7 @@ fast: $(STAMP)
 		-m "not slow and not spark and not peer and not soak"
 
 # Only tests marked peer, spark or cluster get a second try. The run ends with a list of the tests that needed it.
-# Three workers on two cores: a third of the time the tests of two wait for timeouts and for programs of others.
+# Four workers on two cores: a third of the time the tests of two wait for timeouts and for programs of others.
 # Lint runs beside them, as the types alone take one core a minute, and says at the end what it found. It has the tests
 # of tests/tree.
 test: $(STAMP)  ## run everything that CI runs
@@ -61,6 +61,9 @@ TESTS ?= tests
 soak: $(STAMP)  ## run the tests that are too long for `make test` (SEEDS=10000 TESTS=tests/simulation: the simulator)
 	@export HEADRACE_SEED=$${HEADRACE_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; echo "HEADRACE_SEED=$$HEADRACE_SEED"; \
 		HEADRACE_SOAK_SEEDS=$(SEEDS) HEADRACE_SOAK_FROM=$(FROM) $(PY) -m pytest -v -n 2 --dist loadgroup -m soak --timeout 7200 $(TESTS)
+
+sanitize: $(STAMP)  ## run the tests of what the network brings with AddressSanitizer in the hot modules, in twenty minutes
+	@scripts/sanitize.sh $(VENV)
 
 bench: $(STAMP)  ## record the main benchmarks beside Apache Kafka in docs/performance.md, in fifty minutes
 	@$(PY) benchmarks/run.py

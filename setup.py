@@ -73,9 +73,16 @@ LOOPS = ("headrace.octets", "headrace.records.", "headrace.log.cleaning.", "head
 with -O3, and is no faster."""
 
 
+SANITIZER_FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize=alignment"]
+"""With HEADRACE_SANITIZE set, as `make sanitize` does: each access beyond an object ends the process with a report."""
+
+
 def _extension(name: str) -> Extension:
+    path = f"src/{name.replace('.', '/')}.py"
+    if os.environ.get("HEADRACE_SANITIZE"):
+        return Extension(name, [path], extra_compile_args=SANITIZER_FLAGS, extra_link_args=SANITIZER_FLAGS)
     flags = ["-O3" if name.startswith(LOOPS) else "-O2", "-g0"]  # behind Python's own, which are often -O3 and -g
-    return Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=flags)
+    return Extension(name, [path], extra_compile_args=flags)
 
 
 def compiled_modules() -> list[Extension]:

@@ -13,6 +13,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.spark import spark_home
 from headrace.spark.java import find_java_home
 from headrace.spark.session import _socket_settings
 from tests import rotation
@@ -47,6 +48,56 @@ def test_java_and_python_of_a_local_session_talk_over_sockets_that_no_other_user
 def test_a_temporary_directory_whose_path_is_too_long_for_sockets_leaves_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp/" + "x" * 60)
     assert _socket_settings() == {}
+
+
+WHERE_FROM = """
+import json, os, pyspark
+from headrace.spark.session import session
+
+spark = session(short_lived=True)
+workers = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("pyspark").__file__).first()
+print(json.dumps({"workers": workers, "driver": pyspark.__file__, "home": os.environ.get("SPARK_HOME")}))
+spark.stop()
+"""
+
+
+def test_workers_of_a_local_session_import_the_installed_pyspark_and_not_its_source_in_a_zip_file(
+    tmp_path: Path,
+) -> None:
+    found = run([sys.executable, "-c", WHERE_FROM], tmp_path)
+    assert found == {"workers": pyspark.__file__, "driver": pyspark.__file__, "home": None}
+
+
+def test_links_of_another_installation_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    installed, home = Path(pyspark.__file__).parent, tmp_path
+    for _ in range(2):
+        with spark_home.of_links():
+            home = Path(os.environ["SPARK_HOME"])
+            assert (home / "jars").readlink() == installed / "jars"
+            assert not (home / "python").exists()
+        (home / "jars").unlink()
+        (home / "jars").symlink_to(tmp_path)
+    assert home.parent == tmp_path / "headrace"
+    assert "SPARK_HOME" not in os.environ
+
+
+def test_a_directory_that_cannot_be_written_leaves_spark_home_to_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(spark_home, "writable_bases", lambda environ: iter([tmp_path / "file"]))
+    with spark_home.of_links():
+        assert "SPARK_HOME" not in os.environ
+
+
+def test_a_spark_home_that_is_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    with spark_home.of_links():
+        assert os.environ["SPARK_HOME"] == "/opt/spark"
+    assert os.environ["SPARK_HOME"] == "/opt/spark"
 
 
 @rotation.on_its_day(0, of=2)

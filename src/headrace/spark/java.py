@@ -120,7 +120,7 @@ def _home_without_vector_flag(real_home: Path, environ: Mapping[str, str]) -> Pa
         f'exec {shlex.quote(str(real_home / "bin" / "java"))} "$@"\n'
     )
     name = f"java-{sha256(script.encode()).hexdigest()[:12]}"
-    for base in _writable_bases(environ):
+    for base in writable_bases(environ):
         binary = base / name / "bin" / "java"
         try:
             if not (binary.is_file() and binary.read_text() == script):
@@ -135,7 +135,8 @@ def _home_without_vector_flag(real_home: Path, environ: Mapping[str, str]) -> Pa
     )
 
 
-def _writable_bases(environ: Mapping[str, str]) -> Iterator[Path]:
+def writable_bases(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Where headrace keeps what it makes for Spark: the first that works."""
     cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "~")).expanduser() / ".cache"
     yield Path(cache) / "headrace"
     private = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"

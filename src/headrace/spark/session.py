@@ -6,6 +6,8 @@ Differences from Spark's defaults, in a local session:
     PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON  this interpreter, or workers are whatever python3 is on PATH
     SPARK_LOCAL_IP, driver host            127.0.0.1: nothing listens beyond this machine
     UI off, 2 shuffle partitions           a local job's data fits, and a listener would cost a second
+    SPARK_HOME                             links to the installed pyspark without its zip file, unless you set it
+                                           (`spark_home`): the first read takes two thirds of the time
     Unix sockets to Python                 over TCP, each task waits 40 ms for a delayed acknowledgement; they are in a
                                            directory of this user's own
     C1 compiler, serial collector          `short_lived` only: a job of seconds ends before big ones pay
@@ -30,11 +32,13 @@ import socket
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.client.security.secrets import SECRET_PATTERN
+from headrace.spark import spark_home
 from headrace.spark.java import find_java_home
 
 if TYPE_CHECKING:
@@ -82,7 +86,8 @@ def session(
         defaults = {**defaults, **_LOCAL_SETTINGS, **_socket_settings()}
     for key, value in {**defaults, **given}.items():
         builder = builder.config(key, value)
-    made = builder.getOrCreate()
+    with spark_home.of_links() if is_local else nullcontext():
+        made = builder.getOrCreate()
     watch_progress(made)
     return made
 

@@ -25,4 +25,5 @@ ln -sfn "$PWD/scripts" "$copy/scripts"  # a test runs one of them
 
 export PYTHONPATH=$copy/src LD_PRELOAD=$runtime PYTHONMALLOC=malloc
 export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+"$py" -c 'import headrace.octets as one; assert one.__file__.endswith(".so"), "nothing is compiled"'
 exec "$py" -m pytest -p no:cacheprovider "$@"

@@ -47,7 +47,10 @@ def popen(command: Sequence[str], *, env: Mapping[str, str], **streams: Any) -> 
             if preloaded is None:
                 preloaded = _preloaded_by[os.getpid()] = _Preloaded(env)
         if preloaded.read_at_start == _read_at_start(env):
-            return _Copy(preloaded, command, env, **streams)
+            try:
+                return _Copy(preloaded, command, env, **streams)
+            except OSError:  # where the system call is not allowed, as in some containers
+                pass
     return subprocess.Popen(command, env=env, **streams)
 
 

@@ -20,7 +20,7 @@ class FrameProxy:
     """Listens on a loopback port and passes on; `connected` makes the function through which requests go."""
 
     def __init__(self, port: int, broker_port: int, connected: Callable[[], Requests]) -> None:
-        self._broker_port, self._connected = broker_port, connected
+        self.port, self._broker_port, self._connected = port, broker_port, connected
         self._listening = socket.create_server(("127.0.0.1", port))
         threading.Thread(target=self._accept, daemon=True).start()
 

@@ -131,16 +131,43 @@ def test_nothing_newer_passes_a_retry_that_waits_for_one_in_flight() -> None:
     assert send(held, 9.0) == [first]
 
 
-def test_a_new_producer_id_renumbers_what_is_sent_again() -> None:
+def test_a_new_producer_id_renumbers_what_was_refused_and_what_follows_it() -> None:
     held = accumulator()
-    for _ in range(3):
+    for _ in range(9):
         append(held)
-    batch = send(held)[0]
-    held.queues[P0].give_back(batch, 0.0)
+    batches = [*send(held), *send(held), *send(held)]
+    queue = held.queues[P0]
+    queue.refused(batches[1])
+    for batch in batches:
+        batch.encoded = bytearray(b"sent")
+        queue.give_back(batch, 0.0)
+    queue.forget_sequences()
+    assert [(batch.base_sequence, batch.encoded) for batch in batches] == [
+        (0, b"sent"),
+        (NO_SEQUENCE, None),
+        (NO_SEQUENCE, None),
+    ]
+    for batch in batches:
+        assert send(held) == [batch]
+        held.done(batch, is_stored=True)
+    assert [batch.base_sequence for batch in batches] == [0, 0, 2]
+
+
+def test_a_retry_under_the_producer_id_of_before_does_not_make_the_new_one_known() -> None:
+    held = Accumulator(Limits(100, 1.0, 1000, 60.0), is_idempotent=True)
+    for _ in range(9):
+        append(held)
+    [retried] = send(held)
+    held.queues[P0].give_back(retried, 0.0)
     held.queues[P0].forget_sequences()
-    assert batch.base_sequence == NO_SEQUENCE
-    held.queues[P0].next_sequence = 0
-    assert send(held)[0].base_sequence == 0
+    assert send(held) == [retried]
+    assert send(held) == [], "what is new waits for it"
+    held.done(retried, is_stored=True)
+    [first] = send(held)
+    assert first.base_sequence == 0
+    assert send(held) == [], "the broker does not know the new id yet"
+    held.done(first, is_stored=True)
+    assert [batch.base_sequence for batch in send(held)] == [2]
 
 
 def test_bytes_are_free_again_when_a_batch_is_done() -> None:

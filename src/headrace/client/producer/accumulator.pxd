@@ -10,6 +10,7 @@ cdef class PartitionQueue:
     cdef public list in_flight
     cdef public Batch open
     cdef public int64_t next_sequence
+    cdef int64_t _known_from
     cdef public double retry_at_s
     cdef public bint is_known
 

@@ -63,6 +63,8 @@ class PartitionQueue:
         self.open: Batch | None = None
         self.next_sequence: int = 0
         self.retry_at_s: float = 0.0
+        self._known_from: int = 0
+        """Batches with smaller numbers have sequences of an earlier producer id."""
 
     def head(self, now_s: float) -> Batch | None:
         """The next batch to send; None if there is none, or if it has to wait: a retry for its time, and others for
@@ -96,13 +98,32 @@ class PartitionQueue:
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
 
     def forget_sequences(self, *, is_known: bool = False) -> None:
-        """Start the sequences at 0 for new batches and for retries: of a new producer id or, if the brokers still know
-        the producer, of a new epoch."""
+        """Start the sequences at 0 for new batches: of a new producer id or, if the brokers still know the producer, of
+        a new epoch.
+
+        A retry keeps its bytes, with the sequence and the producer id of before: it may be stored already, and only by
+        those does the broker know it again. A refused one (`refused`), and what follows it, is not stored.
+        """
         self.next_sequence = 0
         self.is_known &= is_known
+        self._known_from = 0
+        is_stored_perhaps = True
         for batch in self.retries:
-            batch.base_sequence = NO_SEQUENCE
-            batch.encoded = None
+            is_stored_perhaps &= batch.base_sequence != NO_SEQUENCE
+            if is_stored_perhaps:
+                self._known_from = batch.number + 1
+            else:
+                batch.base_sequence = NO_SEQUENCE
+                batch.encoded = None
+
+    def refused(self, batch: Batch) -> None:
+        """The broker does not store the batch with this sequence: it gets another one when it is sent again."""
+        batch.base_sequence = NO_SEQUENCE
+        batch.encoded = None
+
+    def stored(self, batch: Batch) -> None:
+        """The broker knows the producer that the batch is of."""
+        self.is_known |= batch.number >= self._known_from
 
     @property
     def is_empty(self) -> bool:
@@ -212,7 +233,8 @@ class Accumulator:
     def done(self, batch: Batch, *, is_stored: bool = False) -> None:
         """Remove a batch that was acknowledged or has failed, and free its bytes."""
         queue = self.queues[batch.partition]
-        queue.is_known |= is_stored
+        if is_stored:
+            queue.stored(batch)
         if batch in queue.in_flight:
             queue.in_flight.remove(batch)
         self.bytes_held -= batch.size_bytes

@@ -5,7 +5,8 @@
 Each broker has up to `max_in_flight` requests in flight. With idempotence every batch carries the producer id and a
 sequence number per partition, so a batch sent twice is stored once and a gap is refused. If a batch fails for good, its
 number leaves a gap: the sender waits until nothing is in flight, and continues with a new producer id and sequences
-from 0. It does the same if a broker has forgotten the producer.
+from 0. It does the same if a broker has forgotten the producer. Batches that were sent before and had no answer are
+sent again as they were, under the id of then: they may be stored already.
 
 With transactions (`transactions.Transactions`), the id and epoch come from the coordinator, and a partition joins the
 transaction before its first batch is sent. A batch that fails for good fails the transaction: nothing is sent until it
@@ -364,14 +365,16 @@ class Sender(ShortWay):
     def _retry_or_fail(self, batch: Batch, cause: KafkaError) -> None:
         batch.attempts += 1
         fresh_id = self._policy.idempotent and self._transactions is None and cause.code in _NEW_PRODUCER_ID
-        if fresh_id and not self._follows_a_retry(batch):
-            self._new_id_wanted = True
+        is_refused = fresh_id and not self._follows_a_retry(batch)
+        self._new_id_wanted |= is_refused
         if not (cause.code.retriable or fresh_id or isinstance(cause, DeadlineExceeded)):
             self._lose(batch, cause)
             return
         self._refresh_wanted.add(batch.partition.topic)
         with self.lock:
             queue = self._accumulator.queues[batch.partition]
+            if is_refused:
+                queue.refused(batch)
             queue.give_back(batch, time.monotonic() + self._backoff.next_ms() / 1000)
         batch.error = cause
         if self._metrics is not None:

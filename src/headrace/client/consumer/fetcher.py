@@ -166,7 +166,7 @@ class Fetcher:
         done = [flight for flight in self._flights if flight.pending.done]
         for flight in self._flights:
             if not flight.pending.done and flight.deadline.expired:
-                flight.connection.close()
+                flight.connection.give_up()
                 done.append(flight)
         self._flights = [flight for flight in self._flights if flight not in done]
         for flight in done:

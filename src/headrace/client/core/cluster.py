@@ -67,6 +67,9 @@ class Cluster:
         self._control: Connection | None = None
         self._data: dict[BrokerId, Connection] = {}
         self._dialled: WeakSet[Connection] = WeakSet()
+        self.silent: set[Address] = set()
+        """Where a broker did not answer in time, and has not answered since: it is asked last. It may take connections
+        and answer nothing, so each question to it costs the time of one."""
         self._closed = False
         self._refreshed_at: Deadline | None = None
         self._credentials: Login | None = None
@@ -247,6 +250,7 @@ class Cluster:
         if self.metrics is not None:
             connection.metrics = ConnectionMetrics(self.metrics)
         self._dialled.add(connection)
+        connection.on_silence = self.silent.add
         try:
             connection.negotiate(deadline.sooner(self.settings.request_timeout_ms))
             if login is not None:
@@ -254,6 +258,7 @@ class Cluster:
         except BaseException:
             connection.close()
             raise
+        self.silent.discard(address)
         return connection
 
     def _login(self) -> "Login | None":
@@ -300,10 +305,13 @@ class Cluster:
 
     def _control_connection(self, deadline: Deadline) -> Connection:
         if self._control is not None and self._control.usable:
-            return self._control
+            if self._control.address not in self.silent:
+                return self._control
+            self._control.close()
         self._control = None
         failures: list[KafkaError] = []
-        for address in dict.fromkeys([*self.bootstrap, *self.view.brokers.values()]):
+        known = dict.fromkeys([*self.bootstrap, *self.view.brokers.values()])
+        for address in sorted(known, key=self.silent.__contains__):
             try:
                 self._control = self.dial(address, deadline)
                 return self._control

@@ -113,7 +113,7 @@ class Connection:
 
     __slots__ = (
         "__weakref__", "_conversation", "_error", "_is_greeted", "_is_used", "_login", "_renewal", "_settings",
-        "_throttled", "_transport", "address", "metrics", "round_trip_s", "versions",
+        "_throttled", "_transport", "address", "metrics", "on_silence", "round_trip_s", "versions",
     )  # fmt: skip
 
     def __init__(self, transport: Transport, address: Address, settings: ClientSettings) -> None:
@@ -131,6 +131,8 @@ class Connection:
         self.address: Address = address
         self.versions: BrokerVersions = _NO_VERSIONS
         self.metrics: ConnectionMetrics | None = None
+        self.on_silence: Callable[[Address], object] | None = None
+        """Called when the broker did not answer in time."""
         self.round_trip_s: float = 0.0
         """About the shortest time in which the broker answered of late, where it is measured (`answered_within`)."""
 
@@ -269,7 +271,7 @@ class Connection:
     def settle(self, pending: Pending[R], deadline: Deadline) -> None:
         """Wait until `pending` is done. DeadlineExceeded breaks the connection, whose stream is then uncertain."""
         if not self.pump_until(pending, deadline):
-            self._break(BrokerUnreachable(f"closed by this client: {self.address} did not answer in time"))
+            self.give_up()
             raise DeadlineExceeded(f"{self.address} did not answer in time")
 
     def pump_until(self, pending: Pending[R], deadline: Deadline) -> bool:
@@ -294,6 +296,12 @@ class Connection:
     def interrupt(self) -> None:
         """End the wait of the thread that uses the connection, which then finds it broken. Any thread may call."""
         self._transport.shut_down()
+
+    def give_up(self) -> None:
+        """Close the connection, because the broker did not answer in time; requests in flight fail."""
+        if self.on_silence is not None:
+            self.on_silence(self.address)
+        self._break(BrokerUnreachable(f"closed by this client: {self.address} did not answer in time"))
 
     def close(self) -> None:
         """Close the connection; requests in flight fail."""

@@ -318,7 +318,7 @@ class Sender(ShortWay):
             if flight.pending.done:
                 self._settle(flight)
             elif flight.deadline.expired:
-                flight.connection.close()
+                flight.connection.give_up()
                 self._settle(flight)
             else:
                 still.append(flight)

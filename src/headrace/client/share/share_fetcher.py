@@ -211,7 +211,7 @@ class ShareFetcher:
                 node.flight = None
                 self._answered(node, flight)
             elif flight.deadline.expired and node.connection is not None:
-                node.connection.close()
+                node.connection.give_up()
 
     def _answered(self, node: _Node, flight: _Flight) -> None:
         try:

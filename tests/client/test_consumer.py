@@ -17,7 +17,7 @@ from headrace.client.core.group_metadata import OffsetAndMetadata
 from headrace.client.operations.admin import RESOURCE_BROKER, Admin
 from headrace.client.operations.group_admin import GroupAdmin
 from headrace.client.producer.producer import Producer
-from headrace.errors import ErrorCode, InvalidConfig, OffsetOutOfRange, UnsupportedVersion
+from headrace.errors import ErrorCode, InvalidConfig, OffsetOutOfRange, UnknownTopicOrPartition, UnsupportedVersion
 from headrace.types import TopicPartition
 from tests.client.brokers import topic_name
 from tests.eventually import WITHIN_SECONDS, collected, eventually
@@ -355,3 +355,24 @@ def test_partitions_that_are_assigned_again_go_on_where_they_were(consumer_of: M
         if record.offset == 8:
             break
     assert consumer.position(first) == 9
+
+
+def test_a_deleted_topic_does_not_hold_up_the_others(
+    consumer_of: MakeConsumer, broker: str, admin: Admin, topic: str
+) -> None:
+    gone, stays = TopicPartition(topic_name("gone"), 0), TopicPartition(topic, 0)
+    admin.create_topic(gone.topic, 1, 1)
+    with Producer(broker) as producer:
+        producer.send(gone.topic, b"1000")
+    consumer = consumer_of(group_id=topic_name("left"), auto_commit_interval_ms=10)
+    consumer.assign([gone, stays])
+    assert len(drain(consumer, 26)) == 26
+    eventually(lambda: consumer.poll(10) == [] and consumer.committed([gone, stays]), "a commit")
+    consumer.seek(gone, 0)  # so that there is something to commit
+    consumer.seek(stays, 20)
+    admin.delete_topics([gone.topic])
+    eventually(lambda: gone.topic not in {each.name for each in admin.list_topics()}, "the end of the topic")
+    assert len(drain(consumer, 5)) == 5
+    eventually(lambda: consumer.poll(10) == [] and consumer.committed([stays]) == {stays: 25}, "the next commit")
+    with pytest.raises(UnknownTopicOrPartition, match=gone.topic):
+        consumer.commit()

@@ -1,7 +1,12 @@
-"""What a consumer commits to its group: when it is told to, and now and then by itself."""
+"""What a consumer commits to its group: when it is told to, and now and then by itself.
+
+A commit by itself is no call of the application's. So it does not hold up a poll while the coordinator is away, and is
+not an error then: the next one has the same positions, or later ones. Apache Kafka's consumer logs it, too.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from headrace.client.consumer.group_errors import REJOIN
@@ -9,11 +14,17 @@ from headrace.client.consumer.interceptors import ConsumerInterceptors
 from headrace.client.consumer.positions import Positions
 from headrace.client.consumer.sessions import Session
 from headrace.client.consumer.settings import ConsumerSettings
+from headrace.client.core.failures import ClientClosed
 from headrace.client.core.group_metadata import OffsetAndMetadata
 from headrace.client.core.timing import Deadline
 from headrace.client.metrics.consuming import ConsumerMetrics
-from headrace.errors import InvalidConfig, KafkaError
+from headrace.errors import ErrorCode, InvalidConfig, KafkaError
 from headrace.types import Offset, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+_ATTEMPT_MS = 5_000
+"""The longest that a commit by itself may take out of a poll."""
 
 
 class Commits:
@@ -46,10 +57,16 @@ class Commits:
             raise InvalidConfig(f"{call} needs a group_id")
         return self._session
 
-    def commit(self, wanted: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit these offsets. Raises KafkaError."""
+    def commit(
+        self,
+        wanted: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline: Deadline | None = None,
+        *,
+        once: bool = False,
+    ) -> None:
+        """Commit these offsets; with `once` in one attempt. Raises KafkaError."""
         began_s = self._metrics.now_s()
-        self.group("commit").commit(wanted)
+        self.group("commit").commit(wanted, deadline, once=once)
         if wanted:
             self._metrics.committed(began_s)
         self._positions.committed.update({known: Offset(place.offset) for known, place in wanted.items()})
@@ -57,12 +74,19 @@ class Commits:
             self._interceptors.on_commit(wanted)
 
     def auto_commit(self, *, now: bool = False) -> None:
-        """Commit the positions if it is time, or `now`, unless the consumer does not commit by itself."""
+        """Commit the positions if it is time, or `now`, unless the consumer does not commit by itself.
+
+        Raises KafkaError if the group refuses them for good. Other failures are lines in the log.
+        """
         if not (now and self._is_automatic) and not self.is_due:
             return
         self._next = Deadline.after_ms(self._settings.auto_commit_interval_ms)
         try:
-            self.commit(self._positions.to_commit())
+            self.commit(self._positions.to_commit(), None if now else Deadline.after_ms(_ATTEMPT_MS), once=not now)
         except KafkaError as cause:
-            if cause.code not in REJOIN:
+            if cause.code in REJOIN:
+                return
+            is_late = isinstance(cause, ClientClosed)  # close() has cut the connection to a silent coordinator
+            if not (is_late or cause.code.retriable or cause.code == ErrorCode.STALE_MEMBER_EPOCH):
                 raise
+            _log.warning("positions were not committed: %s", cause)

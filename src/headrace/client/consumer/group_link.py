@@ -29,6 +29,8 @@ T = TypeVar("T")
 LATE = "group %s: poll was not called within max_poll_interval_ms; this member leaves the group"
 
 _GROUP_KEY_TYPE = 0
+_UNKNOWN_TOPIC_MS = 2_000
+"""How long a coordinator may take to hear of a topic that this member reads. Then the topic was deleted."""
 _STABLE_FETCH = 7  # from this version on, offsets of open transactions can be waited for
 
 
@@ -97,11 +99,12 @@ class GroupLink:
         """The consumer reads these no more."""
         self.member.given_up(partitions)
 
-    def _coordinator(self) -> Connection:
+    def _coordinator(self, deadline: Deadline | None = None) -> Connection:
         if self._connection is not None and self._connection.usable:
             return self._connection
         request = m.FindCoordinatorRequest(key=self.group_id, key_type=_GROUP_KEY_TYPE)
-        limit = Deadline.after_ms(self._cluster.settings.request_timeout_ms)
+        timeout_ms = self._cluster.settings.request_timeout_ms
+        limit = Deadline.after_ms(timeout_ms) if deadline is None else deadline.sooner(timeout_ms)
         answer = self._cluster.call_any(request, m.FindCoordinatorResponse, limit)
         if answer.error_code:
             raise error_for(answer.error_code, f"coordinator of group {self.group_id}: {answer.error_message or ''}")
@@ -116,7 +119,7 @@ class GroupLink:
     def _call(self, make: Callable[[int], Message], api_key: ApiKey, answer: type[R], deadline: Deadline) -> R:
         """Send one request to the coordinator, in a version that it supports."""
         with self._lock:
-            connection = self._coordinator()
+            connection = self._coordinator(deadline)
             limit = deadline.sooner(self._cluster.settings.request_timeout_ms)
             return connection.call(make(connection.versions.choose(api_key)), answer, limit)
 
@@ -153,8 +156,11 @@ class GroupLink:
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | Mapping[TopicPartition, Offset],
         deadline: Deadline | None = None,
+        *,
+        once: bool = False,
     ) -> None:
-        """Commit offsets. Errors such as REBALANCE_IN_PROGRESS mean that other members may own the partitions now."""
+        """Commit offsets; with `once` in one attempt. Errors such as REBALANCE_IN_PROGRESS mean that other members may
+        own the partitions now."""
         if not offsets:
             return
         topics: dict[str, list[m.OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
@@ -165,7 +171,7 @@ class GroupLink:
             )
             topics.setdefault(topic, []).append(part)
         limit = deadline or self._cluster.deadline()
-        self._retry(lambda: self._commit(topics, limit), limit)
+        self._retry(lambda: self._commit(topics, limit), limit, once=once)
 
     def _commit(
         self, topics: Mapping[str, list[m.OffsetCommitRequest.OffsetCommitRequestPartition]], deadline: Deadline
@@ -186,16 +192,20 @@ class GroupLink:
                     where = TopicPartition(topic.name, part.partition_index)
                     raise self.member.error(part.error_code, f"commit of group {self.group_id} for {where}")
 
-    def _retry(self, attempt: Callable[[], T], deadline: Deadline) -> T:
+    def _retry(self, attempt: Callable[[], T], deadline: Deadline, *, once: bool = False) -> T:
         """Repeat until it succeeds. Finds the coordinator again if it moved, and waits for a newer member epoch."""
+        patience = Deadline.after_ms(_UNKNOWN_TOPIC_MS)
         while True:
             try:
                 return attempt()
             except KafkaError as cause:
                 final = cause.code in REJOIN or not (cause.code.retriable or cause.code == ErrorCode.STALE_MEMBER_EPOCH)
-                if (final and not isinstance(cause, BrokerUnreachable | DeadlineExceeded)) or deadline.expired:
-                    raise
+                final |= cause.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and patience.expired
                 if cause.code in LOST_COORDINATOR:
                     with self._lock:
                         self._drop_coordinator()
+                if (final and not isinstance(cause, BrokerUnreachable | DeadlineExceeded)) or deadline.expired:
+                    raise
+                if once and cause.code != ErrorCode.STALE_MEMBER_EPOCH:
+                    raise
             deadline.sleep_ms(self._backoff.next_ms())

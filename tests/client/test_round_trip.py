@@ -18,6 +18,7 @@ from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.errors import ErrorCode, InvalidConfig, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
 from headrace.types import TopicPartition
 from tests.client.brokers import topic_name
+from tests.eventually import WITHIN_SECONDS, eventually
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -190,6 +191,16 @@ def test_a_partition_or_topic_that_is_not_there_is_named(broker: str, cluster: C
         list(read_range(cluster, TopicPartition("nowhere", 0), 0, 1))
     with Producer(broker) as producer, pytest.raises(UnknownTopicOrPartition, match=rf"{topic}-3"):
         producer.send(topic, b"x", partition=3)
+
+
+def test_a_partition_that_was_added_is_sent_to_when_it_is_named(broker: str, admin: Admin) -> None:
+    topic = topic_name("grown")
+    admin.create_topic(topic, 1, 1)
+    with Producer(broker) as producer:
+        producer.send(topic, b"x", partition=0).result(WITHIN_SECONDS)
+        admin.create_partitions(topic, 3)
+        eventually(lambda: len(admin.describe_topic(topic).partitions) == 3, "three partitions")
+        assert producer.send(topic, b"x", partition=2).result(WITHIN_SECONDS).partition == 2
 
 
 def test_topics_are_created_described_and_deleted(admin: Admin) -> None:

@@ -70,6 +70,7 @@ class _Core(threaded.Producer):
 
     def _start(self) -> None:
         self.is_started = self._is_to_wake = False
+        self._wanted_anew: set[str] = set()
 
     def start(self) -> None:
         """Start the sender, if it is not."""
@@ -80,7 +81,13 @@ class _Core(threaded.Producer):
 
     def load_topic(self, topic: str) -> TopicInfo:
         """Ask for the topic; waits."""
-        return super()._load_topic(topic)
+        if topic not in self._wanted_anew:
+            return super()._load_topic(topic)
+        self._cluster.forget(topic)
+        found = super()._load_topic(topic)
+        self._destinations.found_anew(topic)
+        self._wanted_anew.discard(topic)
+        return found
 
     def parts(
         self,
@@ -147,6 +154,10 @@ class _Core(threaded.Producer):
         self._cluster.interrupt()
 
     def _load_topic(self, topic: str) -> TopicInfo:
+        raise _UnknownTopic
+
+    def _topic_anew(self, topic: str) -> TopicInfo:
+        self._wanted_anew.add(topic)
         raise _UnknownTopic
 
     def _wake(self, queue: PartitionQueue, news: int) -> None:

@@ -102,6 +102,8 @@ class RecordIntake:
             index = -1
             if partition is not None:
                 index = self._choose(topic, partition)
+                if index >= len(known.partitions):  # it has grown since
+                    known = self._look_up(topic)
             elif key is not None:
                 index = (murmur2(key) & 0x7FFFFFFF) % len(known.partitions)  # as `partition_for_key`
             pairs: Headers = headers  # type: ignore[assignment]  # a mapping fails, see below

@@ -103,7 +103,7 @@ class Producer(RecordIntake):
             self._cluster, self._buffer_bytes, lambda: self._accumulator.bytes_held, self.settings.resource
         )
         self._sender = Sender(self._cluster, self._accumulator, policy, self._transactions, self._metrics, lock)
-        self._destinations = Destinations(self._cluster, self._accumulator, lock, self._topic)
+        self._destinations = Destinations(self._cluster, self._accumulator, lock, self._topic, self._topic_anew)
         self._known = self._destinations.known
         self._start()
 
@@ -327,6 +327,13 @@ class Producer(RecordIntake):
         return self._cluster.topic(topic, Deadline.after_ms(self.settings.max_block_ms), create=True)
 
     # -- giving to the sender
+    def _topic_anew(self, topic: str) -> TopicInfo:
+        """The topic as the brokers have it now: it may have more partitions."""
+        self._cluster.forget(topic)
+        found = self._load_topic(topic)
+        self._destinations.found_anew(topic)
+        return found
+
 
     def _look_up(self, topic: str) -> Destination:
         return self._destinations.look_up(topic)

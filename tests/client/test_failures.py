@@ -112,6 +112,33 @@ def test_back_pressure_ends_in_an_error_that_says_so(server: HeadraceServer) -> 
     producer.close(0)
 
 
+@pytest.mark.parametrize("as_columns", [False, True])
+def test_a_send_that_waits_for_the_buffer_is_told_that_the_producer_is_closed(
+    server: HeadraceServer, as_columns: bool
+) -> None:
+    producer = Producer(server.bootstrap, ProducerSettings(buffer_memory_bytes=1_000, max_block_ms=10_000_000))
+    producer.send("t", b"first").result()
+    server.stop()
+    producer.send("t", bytes(900))
+    said: list[KafkaError] = []
+
+    def send() -> None:
+        try:
+            if as_columns:
+                producer.send_columns("t", None, [bytes(900)])
+            else:
+                producer.send("t", bytes(900))
+        except KafkaError as error:
+            said.append(error)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    eventually(lambda: producer._sender.flushing, "the send to wait")
+    producer.close(0)
+    thread.join(WITHIN_SECONDS)
+    assert [type(error) for error in said] == [ClientClosed]
+
+
 def test_what_cannot_be_delivered_in_time_fails_with_the_reason(server: HeadraceServer) -> None:
     with Producer(server.bootstrap, ProducerSettings(delivery_timeout_ms=3_000)) as producer:
         eventually(lambda: _is_delivered(producer.send("t", b"first")), "a delivery within that time")

@@ -150,7 +150,7 @@ class RecordIntake:
         raise NotImplementedError
 
     def _wait_for_room(self, size: int, partition: TopicPartition) -> None:
-        """Wait until `size` bytes fit the buffer (holds the lock)."""
+        """Wait until `size` bytes fit the buffer (holds the lock), or it is closed."""
         raise NotImplementedError
 
     def _added(self, topic: str, known: Destination, queue: PartitionQueue, news: int) -> None:

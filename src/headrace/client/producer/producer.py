@@ -288,6 +288,7 @@ class Producer(RecordIntake):
         self._cluster.close()
         with self._lock:  # a record that is added at this moment is among them, and no later one is added
             unfinished = self._accumulator.unfinished()
+            self._sender.room.notify_all()  # who waits for room is told that it is closed
         for batch in unfinished:
             batch.finish(
                 -1, -1, ClientClosed(f"{batch.partition}: the producer was closed before the batch was delivered")
@@ -326,7 +327,6 @@ class Producer(RecordIntake):
         """Ask the brokers for the topic, until there is one."""
         return self._cluster.topic(topic, Deadline.after_ms(self.settings.max_block_ms), create=True)
 
-    # -- giving to the sender
     def _topic_anew(self, topic: str) -> TopicInfo:
         """The topic as the brokers have it now: it may have more partitions."""
         self._cluster.forget(topic)
@@ -334,6 +334,7 @@ class Producer(RecordIntake):
         self._destinations.found_anew(topic)
         return found
 
+    # -- giving to the sender
 
     def _look_up(self, topic: str) -> Destination:
         return self._destinations.look_up(topic)
@@ -375,6 +376,8 @@ class Producer(RecordIntake):
         with self._sender.lock:
             if self._accumulator.bytes_held + size > self._buffer_bytes:
                 self._wait_for_room(size, chosen)
+            if self._closed:
+                raise ClientClosed("the producer is closed")
             batch = self._accumulator.add_columns(chosen, rows, size, monotonic())
         if partition is None:
             self._destinations.move_on(topic)
@@ -390,12 +393,13 @@ class Producer(RecordIntake):
             sender.wake()
 
     def _wait_for_room(self, size: int, partition: TopicPartition) -> None:
-        """Wait until `size` bytes fit the buffer (holds the sender's lock). A larger record goes alone."""
+        """Wait until `size` bytes fit the buffer (holds the sender's lock), or it is closed. A larger record goes
+        alone."""
         deadline = Deadline.after_ms(self.settings.max_block_ms)
         limit = self._buffer_bytes
         self._sender.flushing += 1
         try:
-            while (held := self._accumulator.bytes_held) and held + size > limit:
+            while (held := self._accumulator.bytes_held) and held + size > limit and not self._closed:
                 self._sender.wake()
                 if not self._sender.room.wait(deadline.remaining_s) and deadline.expired:
                     raise self._buffer_full(partition)

@@ -18,7 +18,7 @@ from headrace.client.producer.transactions import TransactionError
 from headrace.errors import InvalidRecord, KafkaError, UnknownTopicOrPartition
 from headrace.types import TopicPartition
 from tests.client.brokers import topic_name
-from tests.eventually import WITHIN_SECONDS
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import HeadraceServer
 
 
@@ -164,6 +164,32 @@ async def test_refused_arguments_are_errors_of_the_call(broker: str, topic: str)
             await producer.send(topic, b"tea", partition=7)
         with pytest.raises(InvalidRecord, match="same length"):
             await producer.send_columns(topic, [b"a"], [b"x", b"y"])
+
+
+async def test_a_partition_that_was_added_is_sent_to_when_it_is_named(broker: str, admin: Admin, topic: str) -> None:
+    async with aio.Producer(broker) as producer:
+        await producer.send_and_wait(topic, b"x", partition=1)
+        admin.create_partitions(topic, 3)
+        eventually(lambda: len(admin.describe_topic(topic).partitions) == 3, "three partitions")
+        assert (await producer.send_and_wait(topic, b"x", partition=2)).partition == 2
+
+
+async def test_a_send_that_is_cancelled_while_others_have_their_turn_sent_nothing(broker: str, topic: str) -> None:
+    async with aio.Producer(broker) as producer:
+        await producer.send_and_wait(topic, b"first", partition=0)
+        sent = cancelled = 0
+        while not cancelled and sent < 10_000:
+            task = asyncio.ensure_future(producer.send(topic, b"next", partition=0))
+            await asyncio.sleep(0)
+            if task.done():
+                sent += 1
+                continue
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            cancelled += 1
+        assert cancelled, "no send let others have their turn"
+    assert len(await values(broker, topic)) == 1 + sent
 
 
 async def test_a_delivery_that_fails_raises_where_it_is_awaited(

@@ -249,6 +249,9 @@ class Producer:
                 serialize = partial(self._serializing.record, topic, key, value, headers)
                 waits = self._serializing.may_wait(topic)
                 key, value, headers = await self._lookups.run(serialize) if waits else serialize()
+            if self._burst >= _BURST:  # before the record is on its way: who is cancelled here has sent nothing
+                self._burst = 0
+                await asyncio.sleep(0)
             if not self._waiters:
                 try:
                     delivery = self._send(topic, value, key, partition, timestamp_ms, headers, intercepted)
@@ -257,9 +260,6 @@ class Producer:
                 else:
                     intercepted = None  # it is on its way, whatever becomes of this task
                     self._burst += 1
-                    if self._burst >= _BURST:
-                        self._burst = 0
-                        await asyncio.sleep(0)
                     return delivery
             send = partial(self._core.send, topic, value, key, partition, timestamp_ms, headers, intercepted)
             return await self._admitted(topic, _size_of(key, value), send)

@@ -67,6 +67,10 @@ async def test_the_ways_to_read_take_turns_without_a_gap(broker: str, filled: st
         assert await reader.position(place) == 20
         assert await reader.getmany(timeout_ms=50) == {}
         assert await reader.poll_columns(timeout_ms=50) == []
+        await reader.seek(place, 0)
+        assert [record.offset for record in await reader.poll(max_records=5)] == [0, 1, 2, 3, 4]
+        ((_, columns),) = await reader.poll_columns(WITHIN_SECONDS * 1000)
+        assert list(columns.offsets) == list(range(5, 20)), "after the last one that was received"
 
 
 @pytest.mark.slow

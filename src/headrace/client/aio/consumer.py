@@ -166,7 +166,7 @@ class Consumer(Reader):
 
         self._check_task()
         async with self._is_reading:
-            self._put_back(self._buffer.take_rest())
+            self._before_call(moves=True)
             return await self._read(read, Deadline.after_ms(timeout_ms))
 
     async def _fill(self, limit: int, deadline: Deadline | None) -> None:

@@ -110,6 +110,16 @@ def test_a_frame_s_columns_and_headers_as_a_dict_are_taken(bootstrap: str, produ
     assert [each.headers for each in found[3:]] == [(("h", b"x"), ("n", None)), (("h", b"y"),)]
 
 
+def test_a_callback_that_exits_is_logged_and_the_producer_goes_on(
+    bootstrap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Producer(bootstrap) as producer:
+        producer.send(P, b"1", on_delivery=lambda metadata, error: sys.exit("no more")).result(WITHIN_SECONDS)
+        producer.send(P, b"2").result(WITHIN_SECONDS)
+    assert "a delivery callback for orders-0 raised an exception" in caplog.text
+    assert "SystemExit: no more" in caplog.text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "two words", "ä"])
 def test_a_name_that_no_topic_can_have_is_told(producer: Producer, name: str) -> None:

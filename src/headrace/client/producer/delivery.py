@@ -15,6 +15,7 @@ import logging
 from _thread import TIMEOUT_MAX, allocate_lock
 from array import array
 from collections.abc import Callable, Generator, Iterable, Sequence
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.client.core.failures import DeadlineExceeded
@@ -204,7 +205,10 @@ class Batch:
     def _call_back(self, index: int, callback: DeliveryCallback) -> None:
         try:
             callback(None if self.error else self.metadata(index), self.error)
-        except Exception:
+        except BaseException as error:
+            # SystemExit, as of sys.exit(), would end the sender's thread without a word, and nothing be sent any more.
+            if not isinstance(error, Exception) and current_thread() is main_thread():
+                raise
             _log.exception("a delivery callback for %s raised an exception", self.partition)
 
 

@@ -1,6 +1,7 @@
 """Commands as people type them, in processes of their own, against a real broker."""
 
 import json
+import select
 import subprocess
 import sys
 from importlib import import_module
@@ -13,6 +14,7 @@ from headrace.cli.commands import COMMANDS
 from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from tests.cli.conftest import Run, run_headrace
 from tests.client.brokers import topic_name
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import HeadraceServer
 
 pytestmark = pytest.mark.slow  # processes of its own
@@ -194,6 +196,21 @@ def test_a_reader_that_stops_reading_is_no_error_message(headrace: Run, topic: s
     script = f'"$0" -m headrace consume {topic} -e -b {cli_server.bootstrap} | head -1'
     piped = subprocess.run(["sh", "-c", script, sys.executable], capture_output=True, timeout=300, check=False)
     assert (piped.stdout, piped.stderr) == (b"x\n", b"")
+
+
+def test_records_reach_a_pipe_while_the_command_waits_for_more(
+    headrace: Run, topic: str, cli_server: HeadraceServer
+) -> None:
+    command = [sys.executable, "-m", "headrace", "consume", topic, "-b", cli_server.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as following:
+        assert following.stdout is not None
+        try:
+            for line in (b"one\n", b"two\n"):
+                lines(headrace("produce", topic, stdin=line))
+                assert select.select([following.stdout], [], [], WITHIN_SECONDS)[0]
+                assert following.stdout.readline() == line
+        finally:
+            following.terminate()
 
 
 def test_help_lists_every_command() -> None:

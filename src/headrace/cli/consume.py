@@ -132,7 +132,8 @@ def _prepare(
 def _records(consumer: Consumer, ends: dict[TopicPartition, Offset], count: int | None) -> Iterator[ConsumerRecord]:
     """Yields at most `count` records, until every partition has reached its end; without ends, it does not return.
 
-    It never polls more records than it still needs, because a group commits everything that poll returned.
+    It never polls more records than it still needs, because a group commits everything that poll returned. What was
+    printed goes out before the next poll, which may wait for long and commits: whoever reads a pipe sees it at once.
     """
     unfinished = set(ends)
     left = sys.maxsize if count is None else count
@@ -143,6 +144,7 @@ def _records(consumer: Consumer, ends: dict[TopicPartition, Offset], count: int 
             unfinished.difference_update(done)
             if not unfinished:
                 return
+        sys.stdout.buffer.flush()
         for record in consumer.poll(_POLL_MS, min(left, _POLL_RECORDS)):
             end = ends.get(TopicPartition(record.topic, record.partition))
             if end is None or record.offset < end:

@@ -32,12 +32,11 @@ def told(
 def update(
     *topics: m.UpdateMetadataRequest.UpdateMetadataTopicState,
     brokers: tuple[tuple[int, str], ...] = ((1, "one"), (2, "two")),
-    controller: int = 1,
     is_full: bool = False,
 ) -> m.UpdateMetadataRequest:
     """An UpdateMetadata, as it is after the wire."""
     request = m.UpdateMetadataRequest(
-        controller_id=controller,
+        controller_id=1,
         controller_epoch=1,
         broker_epoch=1,
         type=FULL_UPDATE if is_full else 0,
@@ -77,7 +76,6 @@ def test_the_first_request_creates_everything() -> None:
         topics_created=(TopicIdentity("t", A),),
         partitions_changed={"t": (1, 0)},
         brokers_added=frozenset({BrokerId(1), BrokerId(2)}),
-        is_controller_changed=True,
     )
     assert list(cache.topics["t"].partitions) == [0, 1]
     assert cache.topic_by_id(A) is cache.topic("t")
@@ -133,13 +131,12 @@ def test_ids_that_come_late_or_from_a_controller_without_them_change_no_topic(ca
     assert cache.topic_by_id(B) is cache.topic("old")
 
 
-def test_brokers_come_go_and_move_and_another_controller_tells_it(cache: MetadataCache) -> None:
-    delta = cache.apply(update(brokers=((2, "elsewhere"), (3, "three")), controller=3))
+def test_brokers_come_go_and_move(cache: MetadataCache) -> None:
+    delta = cache.apply(update(brokers=((2, "elsewhere"), (3, "three"))))
     assert delta == MetadataDelta(
         brokers_added=frozenset({BrokerId(3)}),
         brokers_removed=frozenset({BrokerId(1)}),
         brokers_changed=frozenset({BrokerId(2)}),
-        is_controller_changed=True,
     )
     assert partitions(cache, "t") == {0: 1, 1: 2}
 

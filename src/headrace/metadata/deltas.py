@@ -34,7 +34,6 @@ class MetadataDelta:
     brokers_added: frozenset[BrokerId] = frozenset()
     brokers_removed: frozenset[BrokerId] = frozenset()
     brokers_changed: frozenset[BrokerId] = frozenset()
-    is_controller_changed: bool = False
 
     @property
     def names_deleted(self) -> frozenset[str]:

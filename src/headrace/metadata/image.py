@@ -80,7 +80,6 @@ def updating(
         frozenset(brokers.keys() - known.brokers.keys()),
         frozenset(known.brokers.keys() - brokers.keys()),
         frozenset(each for each in brokers.keys() & known.brokers.keys() if brokers[each] != known.brokers[each]),
-        controller_id != known.controller_id,
     )
     if not has_topics:
         return Snapshot(known.topics, known.names_by_id, brokers, controller_id, known.has_topics), delta

@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.xdist_group("migrate"),
 ]
 
-STOPS = [("stopped", "killed")[rotation.seed() % 2]]
+STOPS = [("stopped", "killed")[rotation.day() % 2]]
 SUPER = "super.users=User:ANONYMOUS\n"
 AUTHORIZER = f"{SUPER}authorizer.class.name=kafka.security.authorizer.AclAuthorizer\n"
 KRAFT_AUTHORIZER = f"{SUPER}authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"

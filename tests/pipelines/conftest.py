@@ -45,7 +45,7 @@ PER_BATCH = 3000 + rotation.drawn("pipelines", 0) % 3000
 FIRST_PART = 0.4 + rotation.drawn("pipelines", 1) % 20 / 100
 
 
-KILLED = [PIPELINES[(rotation.seed() + 2 * number) % len(PIPELINES)] for number in range(3)]
+KILLED = [PIPELINES[(rotation.day() + 2 * number) % len(PIPELINES)] for number in range(3)]
 """Two streams at least, so that tasks run."""
 
 

@@ -12,7 +12,7 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Struct
 from tests.rights.requests import about, joined
 from tests.rights.secured import HIDDEN, MINE, Secured
-from tests.rotation import seed
+from tests.rotation import day
 
 REFUSALS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -79,8 +79,8 @@ def _shown(value: Struct, above: str) -> Iterator[tuple[str, str]]:
 
 
 def cases(apis: Iterable[tuple[ApiKey, int]], principals: Iterable[str], *, is_whole: bool) -> list[Case]:
-    """Every question; unless it is the whole, in one of the two orders of entries, which the seed decides."""
-    orders = ("both", "reversed") if is_whole else (("both", "reversed")[seed() % 2],)
+    """Every question; unless it is the whole, in one of the two orders of entries, which the day decides."""
+    orders = ("both", "reversed") if is_whole else (("both", "reversed")[day() % 2],)
     return [(*api, who, what) for who in principals for api in apis for what in ("mine", "hidden", *orders)] + [
         (*api, who, "follower") for who in principals for api in apis if api[0] in (ApiKey.FETCH, ApiKey.LIST_OFFSETS)
     ]

@@ -30,7 +30,7 @@ from tests.harness import HeadraceServer, free_ports
 from tests.peers import kafka
 from tests.peers.node import KafkaNode, ZooKeeper
 from tests.rights.requests import MISSING_ID, Names, names
-from tests.rotation import seed
+from tests.rotation import day
 
 TYPES = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID)
 RIGHTS = [(operation, kind) for kind in TYPES for operation in supported_operations(kind)]
@@ -92,7 +92,7 @@ def _rule(principal: str, kind: ResourceType, name: str, operation: Operation, p
 
 def protocol_of(principal: str) -> str:
     """The protocol through which a principal comes in this run. Each comes through all of them within three days."""
-    return PROTOCOLS[(PRINCIPALS.index(principal) + seed()) % len(PROTOCOLS)]
+    return PROTOCOLS[(PRINCIPALS.index(principal) + day()) % len(PROTOCOLS)]
 
 
 @dataclass

@@ -15,7 +15,7 @@ from tests.broker.conftest import PEER
 from tests.rights.comparison import UNORDERED, Case, Refused, Shown, ask, cases
 from tests.rights.requests import every_version
 from tests.rights.secured import PRINCIPALS, PROTOCOLS, Secured, apache_kafka_3_9, both, protocol_of
-from tests.rotation import seed
+from tests.rotation import day
 
 pytestmark = PEER
 
@@ -91,7 +91,7 @@ def compare(
 ) -> int:
     """Asks both; fails with every difference that is not meant. Returns how many refusals there were.
 
-    They are asked through listeners of `protocol`, or of one for each principal, which the seed decides. `is_shown`:
+    They are asked through listeners of `protocol`, or of one for each principal, which the day decides. `is_shown`:
     whether texts and order count.
     """
     ours, theirs = brokers
@@ -113,7 +113,7 @@ def compare(
 
 def test_a_principal_with_one_right_is_refused_as_by_apache_kafka(brokers: tuple[Secured, Secured]) -> None:
     """A quarter of them each day. In twelve days each comes through each protocol."""
-    some = [each for each in PRINCIPALS if not each.startswith("but")][seed() % 4 :: 4]
+    some = [each for each in PRINCIPALS if not each.startswith("but")][day() % 4 :: 4]
     assert compare(brokers, cases(shared(brokers, newest=True), some, is_whole=False)) > 250
 
 
@@ -135,7 +135,7 @@ def refusals_beside_3_9(directory: Path, principals: Sequence[str]) -> int:
 
 def test_some_principals_are_refused_as_by_apache_kafka_3_9(tmp_path: Path) -> None:
     """Others each day: all of them in nine days."""
-    first = seed() * _EACH_DAY
+    first = day() * _EACH_DAY
     some = [PRINCIPALS[(first + number) % len(PRINCIPALS)] for number in range(_EACH_DAY)]
     assert refusals_beside_3_9(tmp_path, ["none", *some]) > 100
 

@@ -266,6 +266,24 @@ def test_a_truncation_that_is_refused_anywhere_leaves_no_log_with_other_producer
     assert refused == steps > 5
 
 
+@pytest.mark.parametrize(("call", "suffix"), [("open", ".log"), ("create", ".index"), ("create", ".timeindex")])
+def test_a_log_that_a_full_disk_does_not_let_begin_anew_stays_as_it_is_and_begins_anew_later(
+    tmp_path: Path, disk: RefusingFiles, call: str, suffix: str
+) -> None:
+    log = full_log(tmp_path, disk)
+    before = values(log)
+    disk.refuses = lambda asked, name: asked == call and name == f"{20:020}{suffix}"
+    for _ in range(2):
+        with pytest.raises(StorageError, match="could not begin anew"):
+            truncation.truncate_fully(log, 20, NOW_MS)
+        assert (log.failure, values(log)) == (None, before)
+        assert not list(tmp_path.glob(f"{20:020}.*"))
+    disk.refuses = obliges
+    truncation.truncate_fully(log, 20, NOW_MS)
+    assert append(log, b"next").base_offset == 20
+    assert_reopens(tmp_path, log, [b"next"])
+
+
 @pytest.mark.parametrize("removals", range(2))
 def test_a_recovery_that_is_interrupted_leaves_no_hole(tmp_path: Path, disk: RefusingFiles, removals: int) -> None:
     full_log(tmp_path, disk)

@@ -188,7 +188,7 @@ class PartitionLog(LogEnd):
         self.producers.end_offset = base_offset
         snapshot, file = write_snapshot(self.files, self.directory, self.producers)
         written[snapshot] = file
-        segment = self._create_segment(base_offset, now_ms)
+        segment = self.create_segment(base_offset, now_ms)
         self.flusher.note_names(self.directory)
         if closed.size == 0:
             self.remove_later(closed.mark_deleted(), now_ms)
@@ -196,8 +196,8 @@ class PartitionLog(LogEnd):
         self.flusher.flush_in_background(now_ms, base_offset, written, closed)
         return segment
 
-    def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
-        """Create a segment, or remove all its files when that fails.
+    def create_segment(self, base_offset: int, now_ms: int) -> Segment:
+        """Create a segment, or remove all its files when that fails. Raises OSError.
 
         The log goes on with the segment before, so no file may remain with a base offset below later records.
         """

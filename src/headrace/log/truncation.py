@@ -6,8 +6,9 @@ leader behind those of the new one, or a snapshot with producers that no longer 
 again from the newest remaining snapshot and the batches after it.
 
 A truncation that the disk refuses in the middle ends the log: it refuses appends until it is opened again, and recovery
-finds its records up to some offset. Segments go last first, so that a crash leaves no hole. Source: Kafka's
-UnifiedLog.truncateTo, truncateFullyAndStartAt.
+finds its records up to some offset. Segments go last first, so that a crash leaves no hole. A log that begins anew has
+its new segment before the others go, as a full disk may not have room for it: then nothing has changed, and the
+follower tries again. Source: Kafka's UnifiedLog.truncateTo, truncateFullyAndStartAt.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,9 +53,15 @@ def truncate_fully(log: PartitionLog, offset: int, now_ms: int, *, at_once: bool
     `at_once` waits for the disk, so that the caller can append. It is for an empty log, which has little to sync.
     """
     _check(log)
+    made: Segment | None = None
+    if all(each.base_offset != offset for each in log.segments):
+        try:
+            made = log.create_segment(offset, now_ms)
+        except OSError as error:
+            raise StorageError(f"{log.partition} could not begin anew at offset {offset}: {error}") from error
     with _failing(log):
         _delete(log, log.segments, now_ms)
-        segment = Segment.create(log.files, log.directory, offset, log.config, now_ms=now_ms)
+        segment = made or Segment.create(log.files, log.directory, offset, log.config, now_ms=now_ms)
         _set_end(log, SegmentList([segment]), offset, now_ms, is_empty=True, at_once=at_once)
 
 

@@ -85,7 +85,8 @@ class FollowerFetch:
             and cached.topic_id in (NO_UUID, log.topic_id)
             and self._id in state.followers
         ):
-            if counts and not state.is_still_at_the_end(self._id, self._broker_epoch, self._now_ms):
+            is_known = state.followers[self._id].log_start_offset == cached.start_offset  # DeleteRecords waits for it
+            if counts and not (is_known and state.is_still_at_the_end(self._id, self._broker_epoch, self._now_ms)):
                 self._count(partition, cached.wanted)
             return state.high_watermark == cached.high_watermark
         return False

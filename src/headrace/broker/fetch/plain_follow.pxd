@@ -47,7 +47,7 @@ cdef class PlainFollows(PlainSessionFetch):
 
     @cython.locals(
         changed=int, found=int64_t[::1], each=SessionPartition, replica=LocalReplica, state=ReplicaOffsets, end=LogEnd,
-        stable=int64_t, high_watermark=int64_t, at=int)
+        stable=int64_t, high_watermark=int64_t, at=int, progress=Follower, is_known=bint)
     cdef int _read_session(self, FetchSession session, bint counts) except -2
 
     @cython.locals(

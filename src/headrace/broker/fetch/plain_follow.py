@@ -182,8 +182,10 @@ class PlainFollows(PlainSessionFetch):
             replica = each.replica
             state, end = replica.state, replica.log
             if each.is_at_the_end:
+                progress = each.follower
+                is_known = progress.log_start_offset == each.start_offset
                 if counts and not (
-                    state.member_is_at_the_end(each.follower, self._broker_epoch, self._now_ms)
+                    (is_known and state.member_is_at_the_end(progress, self._broker_epoch, self._now_ms))
                     or self._count(each, replica)
                 ):
                     return -1

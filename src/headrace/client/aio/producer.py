@@ -13,7 +13,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from headrace.client.aio.calls import Awaited, Calls
 from headrace.client.aio.room import Room
@@ -40,6 +40,9 @@ from headrace.client.serializers.serializing import Serializing
 from headrace.errors import KafkaError
 from headrace.records.format2.columns import HeadersColumn
 from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.producer.transactions import Transactions
 
 T = TypeVar("T")
 
@@ -131,6 +134,10 @@ class _Core(threaded.Producer):
     def buffer_full(self, place: TopicPartition | str) -> BufferExhausted:
         """The error of waiting for room in vain."""
         return self._buffer_full(place)
+
+    def transactional(self) -> Transactions:
+        """The transactions. Raises InvalidConfig without a transactional_id, and ClientForked."""
+        return self._transactional()
 
     def check_process(self) -> None:
         """Raises ClientForked in a fork of the process."""
@@ -383,12 +390,20 @@ class Producer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """A transaction that is committed at the end of the block, and aborted after an exception or a cancellation."""
+        """A transaction that is committed at the end of the block, and aborted after an exception or a cancellation.
+
+        DeadlineExceeded at the end of the block says that the outcome is not known. The next block makes sure first
+        that nothing of it is open.
+        """
+        transactions = self._core.transactional()
+        if transactions.is_left_open:
+            await self.abort()
         await self.begin()
         try:
             yield
             await self.commit()
         except BaseException:
+            transactions.is_left_open = True
             with suppress(KafkaError):  # the exception says more; a fenced producer has nothing to abort
                 await self.abort()
             raise

@@ -231,7 +231,8 @@ class Producer(RecordIntake):
         return transactions.prepare()
 
     def abort(self, timeout_ms: float | None = None) -> None:
-        """Abort the transaction: no read_committed consumer sees its records. Raises KafkaError."""
+        """Abort the transaction: no read_committed consumer sees its records, unless a commit without an answer was
+        done. Raises KafkaError."""
         transactions = self._transactional()
         deadline = self._deadline(timeout_ms)
         self._sender.drop_unsent(transactions.give_up(has_unsent=not self._accumulator.is_empty))
@@ -240,12 +241,20 @@ class Producer(RecordIntake):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction that is committed at the end of the block, and aborted after an exception in it."""
+        """A transaction that is committed at the end of the block, and aborted after an exception in it.
+
+        DeadlineExceeded at the end of the block says that the outcome is not known. The next block makes sure first
+        that nothing of it is open.
+        """
+        transactions = self._transactional()
+        if transactions.is_left_open:
+            self.abort()
         self.begin()
         try:
             yield
             self.commit()
         except BaseException:
+            transactions.is_left_open = True
             with suppress(KafkaError):  # the exception says more; a fenced producer has nothing to abort
                 self.abort()
             raise

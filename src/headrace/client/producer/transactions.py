@@ -86,6 +86,10 @@ class Transactions:
         """Counts the transactions, so that a late answer is not taken for one of the next transaction."""
         self._has_begun = False
         self._needs_new_epoch = False
+        self._is_in_doubt = False
+        """Whether a commit was asked for, and its answer is not known."""
+        self.is_left_open: bool = False
+        """Whether `Producer.transaction` could not end the transaction of its last block."""
         self.state: TransactionState = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
         self.identity: ProducerIdentity = ProducerIdentity()
@@ -241,14 +245,19 @@ class Transactions:
         if self.error is not None and self.error.code in _NOT_ADDED and self.version >= EPOCH_BUMPED_FROM:
             self._coordinator.close()  # its next connection says whether the cluster still has this level
         before, has_level_0 = self.identity, self.version < EPOCH_BUMPED_FROM
-        if self._has_begun:
+        if self._is_in_doubt and not is_commit:
+            # The commit may have been done, or be done yet, so there may be nothing to abort. A new epoch ends what is
+            # open, one way or the other, and keeps a late request for the commit from ending the next transaction.
+            self.identity = self._initialized(self.identity, deadline)
+        elif self._has_begun:
+            self._is_in_doubt = is_commit
             self.identity = self._calling(lambda to, limit: self._ended(to, limit, is_commit), deadline)
             # Level 0 answers before the markers are written. The first batch of level 2 could arrive before them and
             # count for the transaction that has ended, so it needs an epoch of its own. Java's producer does the same.
             self._needs_new_epoch |= has_level_0 and self.version >= EPOCH_BUMPED_FROM
         if self._needs_new_epoch and self.identity == before and (self._has_begun or has_level_0):
             self.identity = self._initialized(self.identity, deadline)
-        self._needs_new_epoch = False
+        self._needs_new_epoch = self._is_in_doubt = self.is_left_open = False
         self.error = None
         self.state = TransactionState.READY
         return self.identity

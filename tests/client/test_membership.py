@@ -102,6 +102,11 @@ def test_a_refusal_names_the_group() -> None:
     assert refused.value.code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
+def test_a_commit_that_a_rebalance_refuses_says_what_to_do() -> None:
+    said = membership().error(ErrorCode.REBALANCE_IN_PROGRESS, "commit of group g for t-0").message
+    assert said.startswith("commit of group g for t-0: ") and "poll, which joins it, before you commit again" in said
+
+
 def test_leaves_by_itself_in_old_versions_and_by_list_in_new_ones() -> None:
     member = membership()
     joined_as(member, "other", {})

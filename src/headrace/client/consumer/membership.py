@@ -38,6 +38,9 @@ from headrace.protocol import messages as m
 from headrace.types import TopicPartition
 
 _LEAVE_BY_LIST = 3
+_MOVED_ON = (
+    "the group is rebalancing, or has done so without this member: poll, which joins it, before you commit again"
+)
 
 
 class ClassicMemberState(Enum):
@@ -211,7 +214,7 @@ class Membership:
                 f"{what}: no assignor of partition_assignment_strategy={','.join(self._assignors)} is one that all "
                 "other members have: add one of theirs (`headrace group describe` shows the group's)",
             )
-        return error_for(code, what)
+        return error_for(code, f"{what}: {_MOVED_ON}" if code in REJOIN else what)
 
     def _unjoin(self, code: int) -> None:
         self.state = ClassicMemberState.UNJOINED

@@ -23,7 +23,7 @@ from headrace.types import Offset, TopicPartition
 
 _log = logging.getLogger(__name__)
 
-_ATTEMPT_MS = 5_000
+_ATTEMPT_MS = 2_000
 """The longest that a commit by itself may take out of a poll."""
 
 

@@ -376,3 +376,23 @@ def test_a_deleted_topic_does_not_hold_up_the_others(
     eventually(lambda: consumer.poll(10) == [] and consumer.committed([stays]) == {stays: 25}, "the next commit")
     with pytest.raises(UnknownTopicOrPartition, match=gone.topic):
         consumer.commit()
+
+
+def test_a_topic_that_was_created_anew_is_read_from_its_beginning(
+    consumer_of: MakeConsumer, broker: str, admin: Admin
+) -> None:
+    name = topic_name("anew")
+    admin.create_topic(name, 1, 1)
+    consumer = consumer_of(auto_offset_reset="latest")
+    consumer.assign([TopicPartition(name, 0)])
+    consumer.seek_to_beginning()
+    with Producer(broker) as producer:
+        producer.send(name, b"1")
+    assert drain(consumer, 1) == [1]
+    admin.delete_topics([name])
+    eventually(lambda: name not in {each.name for each in admin.list_topics()}, "the end of the topic")
+    admin.create_topic(name, 1, 1)
+    with Producer(broker) as producer:
+        for number in range(5):
+            producer.send(name, b"%d" % number)
+    assert drain(consumer, 5) == [0, 1, 2, 3, 4]

@@ -26,6 +26,7 @@ from headrace.client.consumer.fetching import (
 )
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.connection import Connection, Pending, pump_any
+from headrace.client.core.failures import TopicCreatedAnew
 from headrace.client.core.timing import Backoff, Deadline
 from headrace.client.core.wakeup import Wakeup
 from headrace.client.metrics.consuming import ConsumerMetrics
@@ -243,7 +244,7 @@ class Fetcher:
             for partition in [known for known in self._next if known.topic == topic]:
                 where = f"{partition} at offset {self._next[partition]}"
                 self.seek(partition, Offset(0))  # drops what was fetched
-                self._lose(partition, OffsetOutOfRange(f"{where}: the topic was deleted and created anew"))
+                self._lose(partition, TopicCreatedAnew(f"{where}: the topic was deleted and created anew"))
             fetchable = {}
         for leader, requested in fetchable.items():
             self._send(leader, requested)

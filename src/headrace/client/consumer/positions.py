@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from headrace.client.consumer.fetcher import CompletedFetch, Fetcher
 from headrace.client.consumer.group_link import GroupLink
 from headrace.client.consumer.settings import ISOLATION, RESETS, ConsumerSettings
-from headrace.client.core.failures import NoOffset
+from headrace.client.core.failures import NoOffset, TopicCreatedAnew
 from headrace.client.core.group_metadata import OffsetAndMetadata
 from headrace.client.operations.admin import EARLIEST, LATEST, Admin, OffsetAndTime
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange
@@ -80,16 +80,19 @@ class Positions:
             self.seek_to(RESETS[self._settings.auto_offset_reset], still)
 
     def reset(self, lost: Mapping[TopicPartition, OffsetOutOfRange]) -> None:
-        """Set positions that the broker refused, as `auto_offset_reset` says. Raises OffsetOutOfRange for none."""
+        """Set positions that the broker refused, as `auto_offset_reset` says; of a topic that was created anew to the
+        beginning, as nothing of it was read. Raises OffsetOutOfRange for none."""
         if self._settings.auto_offset_reset == "none":
             raise next(iter(lost.values()))
         for partition in lost:
             self.committed.pop(partition, None)
         kept = [partition for partition in lost if partition in self.assigned]
-        self.seek_to(RESETS[self._settings.auto_offset_reset], kept)
+        anew = [partition for partition in kept if isinstance(lost[partition], TopicCreatedAnew)]
+        self.seek_to(EARLIEST, anew)
+        self.seek_to(RESETS[self._settings.auto_offset_reset], [each for each in kept if each not in anew])
         for partition in kept:
-            where = f"{self._settings.auto_offset_reset} offset, {self.following[partition]}"
-            _log.warning("%s: reading on from the %s (auto_offset_reset)", lost[partition].message, where)
+            where = f"the {self._settings.auto_offset_reset} offset, {self.following[partition]} (auto_offset_reset)"
+            _log.warning("%s: reading on from %s", lost[partition].message, "its start" if partition in anew else where)
 
     def consumed(self, chunk: CompletedFetch, following: Offset) -> None:
         """The records of a chunk before `following` were returned."""

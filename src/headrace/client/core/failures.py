@@ -3,7 +3,7 @@
 An error that a broker returns is raised as `headrace.errors.KafkaError`. These are failures that no broker reported.
 """
 
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange
 
 
 class BrokerUnreachable(KafkaError):
@@ -55,6 +55,10 @@ class NoOffset(KafkaError):
     """A partition has no position, and the caller requested no default."""
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class TopicCreatedAnew(OffsetOutOfRange):
+    """A position is of a topic that was deleted; of the one that was created under its name, nothing was read."""
 
 
 def error_for(code: int, message: str) -> KafkaError:

@@ -1,15 +1,18 @@
 """A broker that takes connections and answers nothing, as one that was paused does, is asked last."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from headrace.client import Admin, Consumer, Producer
+from headrace.client.consumer import commits
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.settings import ClientSettings
 from headrace.client.core.timing import Deadline
 from tests.client.proxies import PausableProxy, proxied
-from tests.eventually import WITHIN_SECONDS
+from tests.eventually import WITHIN_SECONDS, eventually
 
 
 @pytest.fixture
@@ -39,3 +42,27 @@ def test_silence_of_one_connection_spares_the_others_their_question(proxy: Pausa
         assert proxy.requests == asked
         cluster.dial(cluster.bootstrap[0], deadline).close()
         assert not cluster.silent, "it has answered"
+
+
+@pytest.mark.slow
+def test_close_gives_up_the_last_commit_to_a_silent_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(commits, "_LAST_MS", 500)
+    with proxied(tmp_path, PausableProxy) as proxy:
+        bootstrap = f"127.0.0.1:{proxy.port}"
+        with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+            admin.create_topic("t", 1, 1)
+            producer.send("t", b"x").result(WITHIN_SECONDS)
+        consumer = Consumer(
+            bootstrap, group_id="g", auto_offset_reset="earliest", default_api_timeout_ms=10_000_000,
+            session_timeout_ms=6_000, heartbeat_interval_ms=1_000,
+        )  # fmt: skip
+        consumer.subscribe(["t"])
+        eventually(lambda: consumer.poll(200), "the record")
+        proxy.goes_on.clear()
+        closing = threading.Thread(target=consumer.close, daemon=True)
+        closing.start()
+        closing.join(WITHIN_SECONDS)
+        assert not closing.is_alive()
+    assert "positions were not committed" in caplog.text

@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 _ATTEMPT_MS = 2_000
 """The longest that a commit by itself may take out of a poll."""
+_LAST_MS = 30_000
+"""The longest that one may take before partitions go, and so `close`: Kafka's default of that."""
 
 
 class Commits:
@@ -82,7 +84,8 @@ class Commits:
             return
         self._next = Deadline.after_ms(self._settings.auto_commit_interval_ms)
         try:
-            self.commit(self._positions.to_commit(), None if now else Deadline.after_ms(_ATTEMPT_MS), once=not now)
+            deadline = Deadline.after_ms(_LAST_MS if now else _ATTEMPT_MS)
+            self.commit(self._positions.to_commit(), deadline, once=not now)
         except KafkaError as cause:
             if cause.code in REJOIN:
                 return

@@ -420,7 +420,7 @@ class Consumer:
         return GroupMetadata(member.group_id, member.generation, member.member_id, member.group_instance_id)
 
     def close(self) -> None:
-        """Commit (if auto-commit is on), leave the group, and close the connections.
+        """Commit (if auto-commit is on; for 30 s at most), leave the group, and close the connections.
 
         In a fork of the process it does nothing: the consumer is its parent's. Raises ConcurrentUse.
         """

@@ -170,7 +170,7 @@ class GroupLink:
                 partition_index=index, committed_offset=place.offset, committed_metadata=place.metadata
             )
             topics.setdefault(topic, []).append(part)
-        limit = deadline or self._cluster.deadline()
+        limit = self._cluster.deadline() if deadline is None else deadline.sooner(self._cluster.settings.api_timeout_ms)
         self._retry(lambda: self._commit(topics, limit), limit, once=once)
 
     def _commit(

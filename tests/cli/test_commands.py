@@ -2,6 +2,7 @@
 
 import json
 import select
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -211,6 +212,28 @@ def test_records_reach_a_pipe_while_the_command_waits_for_more(
                 assert following.stdout.readline() == line
         finally:
             following.terminate()
+
+
+def test_a_member_that_is_terminated_leaves_its_group_and_its_place(
+    headrace: Run, topic: str, cli_server: HeadraceServer
+) -> None:
+    lines(headrace("produce", topic, "-p", "0", stdin=b"one\ntwo\n"))
+    group = topic_name("terminated")
+    command = [sys.executable, "-m", "headrace", "consume", topic, "-g", group, "-b", cli_server.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as member:
+        assert member.stdout is not None
+        assert [member.stdout.readline() for _ in range(2)] == [b"one\n", b"two\n"]
+        member.terminate()
+        assert member.wait(WITHIN_SECONDS) == 128 + signal.SIGTERM
+    (found,) = data(headrace("group", "describe", group, "--json"))[:1]
+    described = json.dumps(found)
+    assert '"lag": 0' in described and "headrace-cli" not in described
+
+
+def test_the_lines_before_a_wrong_one_are_sent(headrace: Run, topic: str) -> None:
+    refused = headrace("produce", topic, "--json-lines", stdin=b'{"value": "one"}\nnonsense\n{"value": "three"}\n')
+    assert refused.returncode == 2 and b"line 2 is not JSON" in refused.stderr
+    assert lines(headrace("consume", topic, "-e")) == ["one"]
 
 
 def test_help_lists_every_command() -> None:

@@ -13,8 +13,10 @@ lengths of key and value (-1: null), %% a percent sign; \n, \t, \\ as in C.
 
 import base64
 import re
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing, suppress
 from typing import Annotated
 
 import typer
@@ -34,6 +36,7 @@ _PLACES = "beginning, end, N, -N (before the end) or @TIME."
 _FORMAT = "Such as '%p %o %k %s\\n'; letters as kcat's."
 _POLL_MS = 500
 _POLL_RECORDS = 10_000
+_TERMINATED = 128 + signal.SIGTERM
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "0": "\0"}
 _PART = re.compile(r"%(.?)|\\(.?)|([^%\\]+)", re.DOTALL)
 
@@ -96,6 +99,8 @@ def consume(
         isolation_level="read_committed" if committed else "read_uncommitted",
     )
     address, client = access(bootstrap)
+    with suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     with Consumer(address, settings, client) as consumer:
         if group is not None:
             consumer.subscribe([topic])
@@ -129,7 +134,9 @@ def _prepare(
     return {partition: min(end, readable[partition]) for partition, end in ends.items()}
 
 
-def _records(consumer: Consumer, ends: dict[TopicPartition, Offset], count: int | None) -> Iterator[ConsumerRecord]:
+def _records(
+    consumer: Consumer, ends: dict[TopicPartition, Offset], count: int | None
+) -> Generator[ConsumerRecord, None, None]:
     """Yields at most `count` records, until every partition has reached its end; without ends, it does not return.
 
     It never polls more records than it still needs, because a group commits everything that poll returned. What was
@@ -146,18 +153,24 @@ def _records(consumer: Consumer, ends: dict[TopicPartition, Offset], count: int 
                 return
         sys.stdout.buffer.flush()
         for record in consumer.poll(_POLL_MS, min(left, _POLL_RECORDS)):
-            end = ends.get(TopicPartition(record.topic, record.partition))
+            partition = TopicPartition(record.topic, record.partition)
+            end = ends.get(partition)
             if end is None or record.offset < end:
                 left -= 1
-                yield record
+                try:
+                    yield record
+                except GeneratorExit:  # an interrupt: the group gets again what was not printed
+                    consumer.seek(partition, record.offset)
+                    raise
 
 
-def _print(records: Iterator[ConsumerRecord], show: Print) -> None:
+def _print(records: Generator[ConsumerRecord, None, None], show: Print) -> None:
     out = sys.stdout.buffer
-    for record in records:
-        out.write(show(record))
-        if out.isatty():
-            out.flush()
+    with closing(records):
+        for record in records:
+            out.write(show(record))
+            if out.isatty():
+                out.flush()
     out.flush()
 
 

@@ -93,13 +93,17 @@ def produce(
     tally = Tally()
     address, client = access(bootstrap)
     with Producer(address, settings, client) as producer:
-        for record in _records(files or [], fixed, json_lines, whole, key_separator):
-            value = None if empty_is_null and record.value == b"" else record.value
-            producer.send(
-                topic, value, record.key, record.partition, record.timestamp_ms, record.headers, on_delivery=tally
-            )
-            if tally.failure is not None:
-                break
+        try:
+            for record in _records(files or [], fixed, json_lines, whole, key_separator):
+                value = None if empty_is_null and record.value == b"" else record.value
+                producer.send(
+                    topic, value, record.key, record.partition, record.timestamp_ms, record.headers, on_delivery=tally
+                )
+                if tally.failure is not None:
+                    break
+        except UsageProblem:  # of a line: those before it are sent, so that it is known where to go on
+            producer.flush()
+            raise
     if tally.failure is not None:
         raise tally.failure
     count = tally.partitions.total()

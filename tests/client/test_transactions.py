@@ -80,7 +80,12 @@ def test_the_context_manager_commits_and_aborts_after_an_exception(broker: str, 
             producer.send(topic, b"committed", partition=0)
         with producer.transaction():
             pass  # a transaction without records
-    assert values(broker, topic) == [b"committed"]
+        with pytest.raises(TransactionError), producer.transaction():
+            producer.send(topic, b"aborted", partition=0)
+            producer.abort()
+        with producer.transaction():
+            producer.send(topic, b"committed, too", partition=0)
+    assert values(broker, topic) == [b"committed", b"committed, too"]
 
 
 def test_records_that_wait_when_a_transaction_is_aborted_are_not_sent(broker: str, topic: str) -> None:

@@ -403,9 +403,10 @@ class Producer:
             yield
             await self.commit()
         except BaseException:
-            transactions.is_left_open = True
-            with suppress(KafkaError):  # the exception says more; a fenced producer has nothing to abort
+            try:
                 await self.abort()
+            except KafkaError:  # the exception says more; a fenced producer has nothing to abort
+                transactions.left()
             raise
 
     async def call_core(self, function: Callable[[], T], *, moves: bool) -> T:

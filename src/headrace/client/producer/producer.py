@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Unpack
 
@@ -254,9 +254,10 @@ class Producer(RecordIntake):
             yield
             self.commit()
         except BaseException:
-            transactions.is_left_open = True
-            with suppress(KafkaError):  # the exception says more; a fenced producer has nothing to abort
+            try:
                 self.abort()
+            except KafkaError:  # the exception says more; a fenced producer has nothing to abort
+                transactions.left()
             raise
 
     def _transactional(self) -> Transactions:

@@ -112,6 +112,10 @@ class Transactions:
             self._has_begun = False
             self.state = TransactionState.OPEN
 
+    def left(self) -> None:
+        """The end of a block of `Producer.transaction` could not abort what is open."""
+        self.is_left_open = self.state in (TransactionState.OPEN, TransactionState.FAILED)
+
     def check_open(self) -> None:
         """Raises `TransactionError` if no record may be sent."""
         if self.state is not TransactionState.OPEN:

@@ -23,6 +23,8 @@ class _Given:
     """The flags of the command that runs; one command runs in a process."""
 
     context: str | None = None
+    warned: frozenset[str] = frozenset()
+    """What was printed already: some commands ask for their access again for a second client."""
     command_config: str | None = None
     has_bootstrap = False
 
@@ -41,8 +43,9 @@ def access(bootstrap: str) -> Access:
     """
     typed = bootstrap if _Given.has_bootstrap else None
     found = command_options(typed, _Given.command_config, _Given.context)
-    for warning in found.warnings:
+    for warning in sorted(set(found.warnings) - _Given.warned):
         print(f"headrace: warning: {printable(warning)}", file=sys.stderr)
+    _Given.warned |= set(found.warnings)
     try:
         parse_addresses(found.bootstrap)
     except ValueError as wrong:
@@ -53,6 +56,7 @@ def access(bootstrap: str) -> Access:
 def use_context(name: str | None) -> None:
     """Take the context of `headrace --context NAME COMMAND`."""
     _Given.context = name
+    _Given.warned = frozenset()
     _Given.command_config, _Given.has_bootstrap = None, False
 
 

@@ -1,6 +1,5 @@
 """The typer application. It turns errors into one line and an exit code: 2 usage, 1 failure, 130 interrupted."""
 
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -63,10 +62,8 @@ def run(arguments: Sequence[str], context: str | None = None) -> int:
     try:
         use_context(context)
         code = make_command([name])(list(arguments), prog_name="headrace", standalone_mode=False)
-        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or flushing at exit would fail again
         return _FAILED
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
@@ -77,13 +74,15 @@ def run(arguments: Sequence[str], context: str | None = None) -> int:
         complain(refused.message)
         return _FAILED
     except BrokerUnreachable as gone:
-        complain(f"{gone.message}; is a broker running there? `headrace serve` starts one, --bootstrap names another")
+        other = "--from and --to name others" if name == "mirror" else "--bootstrap names another"
+        complain(f"{gone.message}; is a broker running there? `headrace serve` starts one, {other}")
         return _FAILED
     except KafkaError as failed:
         complain(f"{failed}{_ADVICE.get(failed.code, '')}")
         return _FAILED
     except OSError as failed:
-        complain(f"{failed.filename}: {failed.strerror}" if failed.filename and failed.strerror else str(failed))
+        reason = failed.strerror or str(failed)
+        complain(f"{failed.filename}: {reason}" if failed.filename else reason)
         return _FAILED
     except UnicodeError as failed:
         complain(str(failed))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.group_offsets import forget, reset
-from headrace.cli.output import Json, print_json, print_table
+from headrace.cli.output import Json, counted, print_json, print_table
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, cluster_of
 from headrace.client.consumer.fetching import READ_COMMITTED, READ_UNCOMMITTED
 from headrace.client.core.cluster import Cluster
@@ -87,7 +87,9 @@ def delete(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, dry_run: DryRun
     if json:
         print_json({"group": name, "offsets": len(offsets), "dry_run": dry_run})
     else:
-        print(f"{'would delete' if dry_run else 'deleted'} group {printable(name)} with {len(offsets)} offsets")
+        print(
+            f"{'would delete' if dry_run else 'deleted'} group {printable(name)} with {counted(len(offsets), 'offset')}"
+        )
 
 
 def _progress(

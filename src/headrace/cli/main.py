@@ -4,16 +4,55 @@ It imports nothing before it knows the command: importing typer takes as long as
 """
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
+_FAILED = 1
 _USAGE = 2
 _ALLOCATIONS = 100_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (the process's own arguments by default) names; the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_missing_streams()
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+    except SystemExit:  # argparse printed its help, or what is wrong
+        if _flush_output(complains=True):
+            raise
+        return _FAILED
+    except BrokenPipeError:  # of a print without a buffer
+        code = _FAILED
+    return code if _flush_output(complains=code == 0) else code or _FAILED
+
+
+def _open_missing_streams() -> None:
+    """Opens /dev/null for standard streams that the caller has closed.
+
+    Otherwise Python has no stream to print to, and the first file or socket that is opened takes the stream's number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # each takes the lowest free number
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - no pathlib here, and it stays open
+
+
+def _flush_output(complains: bool) -> bool:
+    """Whether everything that was printed could be written. The interpreter must not fail at that again at its exit."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on: that is not worth a message
+        pass
+    except OSError as failed:
+        if complains:
+            print(f"headrace: cannot write the output: {failed.strerror}", file=sys.stderr)
+    else:
+        return True
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return False
+
+
+def _run(arguments: list[str]) -> int:
     context, arguments = _take_context(arguments)
     match arguments:
         case ["serve", *rest]:

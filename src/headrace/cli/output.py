@@ -40,6 +40,11 @@ def _is_numeric(cells: Sequence[str]) -> bool:
     return bool(cells) and all(cell.lstrip("-").isdecimal() or cell == "-" for cell in cells)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def complain(message: str) -> None:
     """Prints one line to stderr."""
     print(f"headrace: {printable(message)}", file=sys.stderr)

@@ -15,7 +15,7 @@ from typing import Annotated, BinaryIO, NamedTuple
 
 import typer
 
-from headrace.cli.output import print_json
+from headrace.cli.output import counted, print_json
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, UsageProblem, access, pairs
 from headrace.client.producer.column_input import Headers
 from headrace.client.producer.delivery import RecordMetadata
@@ -111,7 +111,7 @@ def produce(
         spread = {str(index): tally.partitions[index] for index in sorted(tally.partitions)}
         print_json({"topic": topic, "records": count, "partitions": spread})
     elif sys.stderr.isatty():
-        print(f"{count} records to {printable(topic)}", file=sys.stderr)
+        print(f"{counted(count, 'record')} to {printable(topic)}", file=sys.stderr)
 
 
 def _records(

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.output import Json, print_json, print_table
+from headrace.cli.output import Json, counted, print_json, print_table
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, UsageProblem, cluster_of, pairs
 from headrace.client.operations.quota_admin import CLIENT_ID, IP, USER, QuotaAdmin
 from headrace.printable import printable
@@ -127,7 +127,7 @@ def _alter(entity: Entity, changes: Mapping[str, float | None], bootstrap: str, 
         print_json({**_as_json(entity, changes), "dry_run": dry_run})
     else:
         verb = "would change" if dry_run else "changed"
-        print(f"{verb} {len(changes)} quotas of {_shown(entity)}")
+        print(f"{verb} {counted(len(changes), 'quota')} of {_shown(entity)}")
 
 
 def _shown(entity: Entity) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import print_json, print_table
+from headrace.cli.output import counted, print_json, print_table
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, UsageProblem, cluster_of, pairs
 from headrace.client.operations.admin import (
     RESOURCE_BROKER,
@@ -113,7 +113,7 @@ def _change(kind: str, name: str, changes: dict[str, str | None], bootstrap: str
         print_json({kind: name, "config": changes, "dry_run": dry_run})
     else:
         verb = "would change" if dry_run else "changed"
-        print(f"{verb} {len(changes)} settings of {kind} {printable(name)}")
+        print(f"{verb} {counted(len(changes), 'setting')} of {kind} {printable(name)}")
 
 
 def _kind(kind: str) -> int:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import Json, print_json, print_table
+from headrace.cli.output import Json, counted, print_json, print_table
 from headrace.cli.places import parse_place, resolve
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Configs, DryRun, UsageProblem, cluster_of, pairs
 from headrace.cli.topic_move import move
@@ -59,7 +59,7 @@ def create(
         print_json({"topic": name, "partitions": count, "created": created and not dry_run, "dry_run": dry_run})
     else:
         verb = "would create" if dry_run and created else "created" if created else "exists:"
-        print(f"{verb} topic {printable(name)}" + (f" with {count} partitions" if count > 0 else ""))
+        print(f"{verb} topic {printable(name)}" + (f" with {counted(count, 'partition')}" if count > 0 else ""))
 
 
 @app.command("list")
@@ -180,7 +180,9 @@ def delete(
         print_json([{"topic": name, "records": count, "dry_run": dry_run} for name, count in records.items()])
         return
     for name, count in records.items():
-        print(f"{'would delete' if dry_run else 'deleted'} topic {printable(name)} with about {count} records")
+        print(
+            f"{'would delete' if dry_run else 'deleted'} topic {printable(name)} with about {counted(count, 'record')}"
+        )
 
 
 def _records(admin: Admin, topic: TopicInfo) -> int:

@@ -356,7 +356,7 @@ AUTHENTICATING_AT_ONCE_MAX = 2
 """Threads that verify tokens of clients. Others wait."""
 
 REFUSED_WRITES_LOGGED_PER_SECOND_MAX = 10
-"""Lines in the log about late writes that a disk has refused."""
+"""Lines in the log about writes that a disk has refused, for writes that were put off and for others."""
 
 FAILED_AUTHENTICATIONS_LOGGED_PER_SECOND_MAX = 10
 """Failed authentications that are logged one by one. The others of the second are counted."""

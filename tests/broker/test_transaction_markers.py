@@ -5,7 +5,7 @@ from pathlib import Path
 
 from headrace.coordinators.groups.offsets import CommittedOffset
 from headrace.coordinators.groups.records import write_offset, write_offset_key
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import INT16_MAX
 from headrace.log.appending import AppendOrigin
 from headrace.log.producers.verification import NOT_REQUIRED
@@ -177,7 +177,8 @@ async def test_a_refused_batch_of_the_producer_does_not_hold_its_marker_back(tmp
             base_sequence=2**31 - 3,
             is_transactional=True,
         )
-        nodes[1].replicas.batch_refused("t", 0, memoryview(refused), ErrorCode.NOT_ENOUGH_REPLICAS, nodes.now_ms)
+        error = KafkaError("too few replicas", ErrorCode.NOT_ENOUGH_REPLICAS)
+        nodes[1].replicas.batch_refused("t", 0, memoryview(refused), error, nodes.now_ms)
         assert nodes[1].replicas.refused_sequences.entries
         assert await write(nodes[1], "t") == {"t": ErrorCode.NONE}
 

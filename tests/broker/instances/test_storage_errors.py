@@ -73,12 +73,18 @@ FULL = f"{TOPIC}-1 could not be written: [Errno {errno.ENOSPC}] No space left on
 
 
 @pytest.mark.parametrize("numbers", [[1], [0, 1]])
-def test_a_disk_that_is_full(houses: Houses, version: int, topic_id: bytes | None, numbers: list[int]) -> None:
-    """Alone the batch takes the general way, behind another one the plain way."""
+def test_a_disk_that_is_full(
+    houses: Houses, version: int, topic_id: bytes | None, numbers: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Alone the batch takes the general way, behind another one the plain way. The log has the path, and the client
+    has not."""
     with houses.ask(NAME) as asker, refusing(partition(houses, 1).log):
         answer = codes(asker.ask(produce(numbers, topic_id=topic_id), version))
     assert answer[:-1] == [(0, *STORED)] * (len(numbers) - 1)
     assert answer[-1] == (1, ErrorCode.KAFKA_STORAGE_ERROR, FULL if version >= 8 else None)
+    directory = partition(houses, 1).log.directory
+    (line,) = [each.getMessage() for each in caplog.records if "could not be written" in each.getMessage()]
+    assert f"could not be written in {directory}: [Errno {errno.ENOSPC}] No space left on device" in line
 
 
 @pytest.mark.parametrize("numbers", [[1], [0, 1]])

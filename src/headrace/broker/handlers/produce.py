@@ -170,7 +170,7 @@ def refused(ctx: RequestContext, request: m.ProduceRequest, error: KafkaError) -
     replicas, now_ms = ctx.services.replicas, ctx.services.now_ms()
     for name, topic in zip(_topic_names(ctx, request), request.topic_data, strict=True):
         for each in topic.partition_data:
-            replicas.batch_refused(name or topic.topic_id, each.index, each.records, error.code, now_ms)
+            replicas.batch_refused(name or topic.topic_id, each.index, each.records, error, now_ms)
     if request.acks == ACKS_NONE:
         ctx.connection.close("a produce with acks=0 was refused")
         return None
@@ -227,7 +227,7 @@ def _append_all(
                 has_failed = True
                 replicas = ctx.services.replicas
                 replicas.traffic.known(name).failed_produces += 1
-                replicas.batch_refused(name or topic.topic_id, each.index, each.records, error.code, now_ms)
+                replicas.batch_refused(name or topic.topic_id, each.index, each.records, error, now_ms)
                 if isinstance(error, RejectedRecords) and ctx.api_version >= RECORD_ERRORS_FROM:
                     answer = _rejection(TopicPartition(name, each.index), error, named_left)
                     named_left -= len(answer.record_errors)

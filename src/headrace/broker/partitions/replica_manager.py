@@ -19,6 +19,7 @@ from pathlib import Path
 
 from headrace.broker.metrics.traffic import ConversionTimes, TrafficByTopic
 from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.refused_lines import RefusedLines
 from headrace.config import TopicConfig
 from headrace.controller.decisions.control_requests import EPOCH_DURING_DELETE
 from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
@@ -89,6 +90,7 @@ class ReplicaManager:
         """Partitions that were dropped since the start."""
         self.traffic = TrafficByTopic()
         self.refused_sequences = RefusedSequences()
+        self._refused_lines = RefusedLines(log)
         self.conversion_times = {"Fetch": ConversionTimes(), "Produce": ConversionTimes()}
         self._stepped_down: dict[tuple[str, int], Partition] = {}
         """Partitions that this broker leads no more, of which the listeners do not know it yet."""
@@ -126,13 +128,19 @@ class ReplicaManager:
         return found
 
     def batch_refused(
-        self, topic: str | bytes, number: int, records: memoryview | bytes | None, code: ErrorCode, now_ms: int
+        self, topic: str | bytes, number: int, records: memoryview | bytes | None, error: KafkaError, now_ms: int
     ) -> None:
         """Notes that a client's batch was refused, so that later sequences of its producer are refused until its retry.
-        `topic` is the topic's id while its name is not known."""
+        `topic` is the topic's id while its name is not known. What the disk refused is logged: most clients try again
+        and do not say why."""
         found = self._partitions.get((topic, number)) if isinstance(topic, str) else None
         known = found.log.producers.entries if found is not None else ()
-        self.refused_sequences.note((topic, number), records, code, known, now_ms)
+        self.refused_sequences.note((topic, number), records, error.code, known, now_ms)
+        if found is not None and isinstance(error.__cause__, OSError):
+            self._refused_lines.write(
+                "%s-%s: a batch of %d bytes could not be written in %s: %s",
+                topic, number, len(records or b""), found.log.directory, error.__cause__,
+            )  # fmt: skip
 
     def on_leadership(self, listener: LeadershipListener) -> None:
         """Calls `listener` from now on, within the callback that makes a change."""

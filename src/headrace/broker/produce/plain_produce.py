@@ -134,7 +134,7 @@ def _append(
             if not appended:
                 return None
             partition.traffic.failed_produces += 1
-            broker.replicas.batch_refused(*partition.key, records, error.code, now_ms)
+            broker.replicas.batch_refused(*partition.key, records, error, now_ms)
             refused[len(appended)] = error
             appended.append(_NOT_APPENDED)
         else:

@@ -9,12 +9,11 @@ answers. No request pays for this while the disk works.
 from __future__ import annotations
 
 import logging
-from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.broker.partitions.refused_lines import RefusedLines
 from headrace.broker.request.context import encode_response
 from headrace.errors import ErrorCode, KafkaError, StorageError
-from headrace.limits import REFUSED_WRITES_LOGGED_PER_SECOND_MAX
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 
@@ -40,11 +39,11 @@ class RefusedFrom(NamedTuple):
 class RefusedWrites:
     """What the disk refused of the last late writes."""
 
-    __slots__ = ("_by_partition", "_lines", "_second")
+    __slots__ = ("_by_partition", "_lines")
 
     def __init__(self) -> None:
         self._by_partition: dict[Where, RefusedFrom] = {}
-        self._second = self._lines = 0  # when lines were last written to the log, and how many then
+        self._lines = RefusedLines(log)
 
     def begin(self) -> None:
         """Forgets what was refused before."""
@@ -62,17 +61,7 @@ class RefusedWrites:
         topic_id = partition.log.topic_id
         if topic_id is not None:
             self._by_partition[topic_id, partition.key.partition] = found
-        self._tell(partition, refused)
-
-    def _tell(self, partition: Partition, refused: RefusedAppends) -> None:
-        """A line in the log; few of them, as a disk that is full is so for many partitions, again and again."""
-        second = int(monotonic())
-        if second != self._second:
-            self._second, self._lines = second, 0
-        self._lines += 1
-        if self._lines > REFUSED_WRITES_LOGGED_PER_SECOND_MAX:
-            return
-        log.error(
+        self._lines.write(
             "%s: %d batches of %d bytes in all could not be written in %s: %s",
             partition.log.partition, refused.batches, refused.size, partition.log.directory, refused.error,
         )  # fmt: skip

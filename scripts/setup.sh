@@ -32,6 +32,8 @@ py=$venv/bin/python
 
 # uv and pip read different variables. Give uv the values that are set for pip.
 export SSL_CERT_FILE=${SSL_CERT_FILE:-${PIP_CERT:-}} UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-}}
+# A company's certificates are in the system's store, which pip reads and uv does not by itself.
+export UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-1}
 [ -n "$SSL_CERT_FILE" ] || unset SSL_CERT_FILE
 [ -n "$UV_DEFAULT_INDEX" ] || unset UV_DEFAULT_INDEX
 

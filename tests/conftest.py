@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -92,6 +93,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(rotation.seed())
     if QUICK and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_FREE_MIN:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+_ALL_SLOW = re.compile(r"^pytestmark = (?:\[[^\]]*?|.*?)\bmark\.(?:slow|spark|peer|soak)\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """`make quick` does not import files of which all tests are slow: each worker imports every file."""
+    is_test = QUICK and collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if is_test and _ALL_SLOW.search(collection_path.read_text()) else None
 
 
 SECOND_TRIES = ("peer", "spark", "cluster")

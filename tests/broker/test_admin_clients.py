@@ -34,6 +34,8 @@ from tests.peers import kafka
 from tests.peers.kafka_tools import Tools, kafka_tools
 from tests.wire import Wire, batch
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 RECORDS = 10
 TOPIC = "TOPIC"
 """Stands for the topic of the test."""

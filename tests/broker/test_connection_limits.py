@@ -14,6 +14,8 @@ from tests.conftest import StartHeadrace
 from tests.eventually import eventually
 from tests.harness import free_ports
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 OTHER = "127.0.0.2"
 
 

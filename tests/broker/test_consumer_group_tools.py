@@ -17,6 +17,8 @@ from tests.peers import kafka
 from tests.peers.kafka_tools import Tools, kafka_tools
 from tests.wire import Wire, batch
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 GROUPS = "org.apache.kafka.tools.GroupsCommand"
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 LEAVING = -1

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from headrace.errors import ErrorCode
 from headrace.limits import SUBSCRIBED_TOPICS_MAX
 from headrace.protocol import messages as m
@@ -9,6 +11,8 @@ from tests.asker import Asker
 from tests.broker.test_group_apis import a_topic, commit, fetch, fetched
 from tests.conftest import StartHeadrace
 from tests.eventually import eventually
+
+pytestmark = pytest.mark.slow  # processes of its own
 
 GROUP = "new-group"
 SETTINGS = {

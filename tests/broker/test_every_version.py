@@ -21,6 +21,8 @@ from tests.conftest import StartHeadrace
 from tests.harness import receive_frame
 from tests.wire import Wire
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 TOPIC = "asked-for"
 
 

@@ -17,6 +17,8 @@ from tests.asker import Asker
 from tests.conftest import StartHeadrace
 from tests.eventually import eventually
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 NO_ID = bytes(16)
 BY_NAME, BY_ID = 12, 18
 Said: TypeAlias = tuple[int, bool, dict[int, tuple[int, ...]]]

@@ -16,6 +16,8 @@ from tests.peers.flink_job import NAMINGS, CopyJob
 from tests.topic_reader import TopicReader
 from tests.wire import Wire
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 PARTITIONS = 2
 NUMBERS_AT_A_TIME = 20
 KILLS_MAX = 6

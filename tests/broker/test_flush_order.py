@@ -14,6 +14,8 @@ from tests.eventually import eventually
 from tests.harness import HeadraceServer
 from tests.wire import Wire, batch
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 CALLS = "pwrite64,fdatasync,fsync,openat,mkdir,rename,sendto"
 LINE = re.compile(r"^(\d+) +(?:<\.\.\. )?(\w+)(\(| resumed>)(.*)$")
 

@@ -3,11 +3,15 @@
 import uuid
 from collections.abc import Iterator, Sequence
 
+import pytest
+
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.broker.test_group_apis import SETTINGS, a_topic, commit, fetch, fetched, heartbeat, join, leave, sync
 from tests.conftest import StartHeadrace
+
+pytestmark = pytest.mark.slow  # processes of its own
 
 
 def list_groups(states: Sequence[str] = (), types: Sequence[str] = ()) -> m.ListGroupsRequest:

@@ -11,6 +11,8 @@ from tests.asker import Asker
 from tests.conftest import StartHeadrace
 from tests.wire import Wire, batch
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
 
 

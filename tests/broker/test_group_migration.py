@@ -7,6 +7,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conftest import StartHeadrace
 from tests.eventually import eventually
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",

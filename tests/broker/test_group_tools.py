@@ -23,6 +23,8 @@ from tests.harness import unused
 from tests.peers.kafka_tools import Tools, kafka_tools
 from tests.wire import Wire, batch
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 SESSION_MS = 60_000
 DAY_MS = 86_400_000
 JAVA_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

@@ -16,6 +16,8 @@ from tests.peers.kafka_connect import OFFSET_PARTITIONS, ConnectWorker
 from tests.topic_reader import TopicReader
 from tests.wire import Wire
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 SETTINGS = {**kafka.SHARED_SETTINGS, "group.min.session.timeout.ms": "1000"}
 BOUNDARIES = {"poll": {}, "interval": {"transaction.boundary.interval.ms": "1000"}}
 LINES = 40

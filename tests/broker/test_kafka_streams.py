@@ -20,6 +20,8 @@ from tests.peers import kafka
 from tests.peers.kafka_streams import start_word_count
 from tests.wire import Wire
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 SETTINGS = {
     **kafka.SHARED_SETTINGS,
     "group.min.session.timeout.ms": "1000",

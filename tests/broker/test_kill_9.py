@@ -18,6 +18,8 @@ from tests.conftest import StartHeadrace
 from tests.eventually import WITHIN_SECONDS, eventually
 from tests.wire import Wire, batch
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 PARTITIONS = 3
 KILLS_BETWEEN_PROGRESS = 5
 """After so many kills the next one waits until something more was acknowledged. librdkafka takes up to a second after

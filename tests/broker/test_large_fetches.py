@@ -12,6 +12,8 @@ from tests.conftest import StartHeadrace
 from tests.harness import HeadraceServer
 from tests.wire import Wire, batch
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 PARTITIONS = SMALL_PARTITIONS_MAX + 100
 LAST = PARTITIONS - 1
 

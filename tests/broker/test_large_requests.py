@@ -11,6 +11,8 @@ from tests.conftest import StartHeadrace
 from tests.harness import HeadraceServer
 from tests.wire import Wire
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 TOPICS = 20_000
 
 

@@ -14,6 +14,8 @@ from tests.conftest import StartHeadrace
 from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import HeadraceServer, free_ports
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 SETTINGS = {
     "log.cleaner.backoff.ms": "50",
     "log.flush.scheduler.interval.ms": "50",

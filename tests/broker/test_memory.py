@@ -27,7 +27,10 @@ from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import HeadraceServer, receive_exactly, receive_frame
 from tests.wire import FETCH, METADATA, PRODUCE, Wire, batch, fetch_request, frame, produce_request, produced, string
 
-pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc"),
+]
 
 FOR_EVER_MS = 0x7FFFFFFF
 CORRUPT_MESSAGE, INVALID_RECORD = 2, 87

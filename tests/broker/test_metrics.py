@@ -24,6 +24,8 @@ from tests.eventually import eventually, eventually_equal
 from tests.harness import HeadraceServer, free_ports, receive_frame, tail
 from tests.wire import FETCH, Wire, batch, produce_request
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 Metrics = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 

@@ -15,6 +15,8 @@ from tests.overhear import Overhear
 from tests.peers import kafka
 from tests.wire import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Wire
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 COUNT = 500
 

@@ -20,6 +20,8 @@ from tests.conftest import StartHeadrace
 from tests.harness import receive_frame
 from tests.wire import Wire
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 NO_ID, UNKNOWN_ID = bytes(16), b"nobody has this."
 Conversation: TypeAlias = Callable[[Asker, str], Iterator[object]]
 

@@ -12,6 +12,8 @@ from tests.asker import Asker
 from tests.conftest import StartHeadrace
 from tests.wire import Wire, batch
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 PREFERRED, UNCLEAN = 0, 1
 
 

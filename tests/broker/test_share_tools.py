@@ -18,6 +18,8 @@ from tests.peers import kafka
 from tests.peers.kafka_tools import Tools, kafka_tools
 from tests.wire import Wire, batch
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 SETTINGS = {
     "offsets.topic.num.partitions": "1",

@@ -15,6 +15,8 @@ from tests.conftest import StartHeadrace
 from tests.eventually import eventually
 from tests.wire import Fetched, Wire, batch, stored_batches
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 BATCH_SIZE = 1_094
 Answers = dict[str, Fetched]
 

@@ -18,6 +18,8 @@ from tests.peers import kafka
 from tests.peers.kafka_tools import Tools, kafka_tools
 from tests.wire import Wire
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 SETTINGS = {
     **kafka.SHARED_SETTINGS,
     "transaction.state.log.num.partitions": "1",

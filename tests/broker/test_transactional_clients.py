@@ -9,6 +9,8 @@ from tests.conftest import StartHeadrace
 from tests.eventually import WITHIN_SECONDS
 from tests.wire import Wire
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 
 @pytest.fixture
 def bootstrap(headrace_server: StartHeadrace) -> Iterator[str]:

@@ -23,6 +23,7 @@ from headrace.errors import UnsupportedVersion
 from headrace.metadata.model import Broker, Endpoint, PartitionLeadership, Replicas
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, LeaderEpoch
+from tests.examples import examples
 
 SENDER = ControllerIdentity(BrokerId(3), 8)
 BROKER = Broker(BrokerId(1), (Endpoint("PLAINTEXT", "h", 9092),), "r", 44)
@@ -72,7 +73,7 @@ def _all(slices: Any) -> Any:
             return end.value
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(topics(LEADER_STATES), st.integers(4, m.LeaderAndIsrRequest.VERSIONS[-1]))
 def test_leaders_have_the_bytes_of_their_structs(states: dict[str, dict[int, LeaderState]], version: int) -> None:
     request = leader_and_isr(SENDER, BROKER, states, {"a": b"i" * 16}, {BROKER.id: BROKER})
@@ -99,7 +100,7 @@ def test_a_recovering_partition_has_a_leader_at_a_broker_that_knows_no_recovery(
         assert state.leader_recovery_state == (1 if version >= 6 else 0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(topics(METADATA_STATES), st.integers(5, m.UpdateMetadataRequest.VERSIONS[-1]), st.booleans())
 def test_metadata_have_the_bytes_of_their_structs(
     states: dict[str, dict[int, MetadataState]], version: int, is_full: bool

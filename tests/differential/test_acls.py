@@ -15,6 +15,8 @@ from tests.differential.scenario import Brokers, scenario, served_versions
 from tests.harness import HeadraceServer
 from tests.peers import kafka
 
+pytestmark = pytest.mark.slow  # asks Apache Kafka
+
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",

@@ -5,10 +5,14 @@ Not asked: a batch without transactions, which Apache Kafka never answers.
 
 from typing import Any
 
+import pytest
+
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
 from tests.differential.scenario import scenario
 from tests.differential.transactions import Transactions, transactions
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 API = ApiKey.ADD_PARTITIONS_TO_TXN
 CLIENTS = range(4)

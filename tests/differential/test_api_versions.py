@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
@@ -10,6 +12,8 @@ from tests.differential.scenario import Brokers, scenario
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from apache_kafka_apis import APACHE_KAFKA
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 API = ApiKey.API_VERSIONS
 SERVED = (*range(4), *range(8, 17), *range(18, 22), 23, *range(32, 36), 37, *range(42, 48), 60, 75)

@@ -1,10 +1,14 @@
 """AlterClientQuotas and DescribeClientQuotas, asked of headrace and of Apache Kafka."""
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.broker.quota_requests import alter, describe
 from tests.differential.conversation import Conversation
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 ALTER, DESCRIBE = ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.DESCRIBE_CLIENT_QUOTAS
 EXACT, DEFAULT, ANY = range(3)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
@@ -17,6 +19,8 @@ from tests.differential.requests import (
     incremental_request,
 )
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 DESCRIBE, INCREMENTAL, ALTER = ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS
 LIST = ApiKey.LIST_CONFIG_RESOURCES

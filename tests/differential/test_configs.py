@@ -1,5 +1,7 @@
 """DescribeConfigs, IncrementalAlterConfigs and AlterConfigs, asked of headrace and of Apache Kafka."""
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
@@ -15,6 +17,8 @@ from tests.differential.requests import (
     incremental_request,
 )
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 DESCRIBE, INCREMENTAL, ALTER = ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS
 KEYS = ["cleanup.policy", "retention.ms", "segment.bytes", "compression.type", "min.insync.replicas", "no.such.config"]

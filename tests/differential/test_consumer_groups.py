@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
 from tests.differential.requests import commit_request, fetch_offsets_request, join_request, sync_request
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 BEAT, DESCRIBE = ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE
 JOINING, LEAVING, LEAVING_STATIC = 0, -1, -2

@@ -1,10 +1,14 @@
 """DeleteRecords, DescribeLogDirs, ElectLeaders and reassignments, asked of headrace and of Apache Kafka."""
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
 from tests.differential.requests import offset_request
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 
 def _request(*wanted: tuple[str, int, int]) -> m.DeleteRecordsRequest:

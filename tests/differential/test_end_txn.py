@@ -1,11 +1,15 @@
 """EndTxn, asked of headrace and of Apache Kafka."""
 
+import pytest
+
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
 from tests.differential.deliberate import Differs
 from tests.differential.requests import fetch_request, offset_request
 from tests.differential.scenario import scenario
 from tests.differential.transactions import Transactions, transactions
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 API = ApiKey.END_TXN
 FENCED = Differs(

@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation, batch
 from tests.differential.deliberate import Differs
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 API = ApiKey.FETCH
 BY_NAME, BY_ID = range(4, 13), range(13, 19)

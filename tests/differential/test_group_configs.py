@@ -1,10 +1,14 @@
 """Configs of groups, described and altered, asked of headrace and of Apache Kafka."""
 
+import pytest
+
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
 from tests.differential.deliberate import Differs
 from tests.differential.requests import DELETE, SET, describe_configs_request, incremental_request
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 GROUP = 32
 DESCRIBE, INCREMENTAL = ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS

@@ -1,5 +1,7 @@
 """Members of the classic protocol and of KIP-848 in one group, and requests of one protocol to groups of the other."""
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
@@ -16,6 +18,8 @@ from tests.differential.test_consumer_groups import (
     known_topic,
     owned,
 )
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 BEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
 VERSION_0, NO_USER_DATA = bytes(2), b"\xff\xff\xff\xff"

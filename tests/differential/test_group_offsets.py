@@ -1,11 +1,15 @@
 """OffsetCommit, OffsetFetch and OffsetDelete without transactions, asked of headrace and of Apache Kafka."""
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
 from tests.differential.deliberate import Differs
 from tests.differential.requests import commit_request, fetch_offsets_request, join_request, sync_request
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 COMMIT, FETCH = ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH
 UNKNOWN_ID = b"nobody has this."

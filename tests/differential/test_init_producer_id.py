@@ -3,11 +3,15 @@
 Not asked: version 6, which Apache Kafka 4.3 serves only with `unstable.api.versions.enable`.
 """
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
 from tests.differential.scenario import scenario
 from tests.differential.transactions import Transactions, transactions
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 API = ApiKey.INIT_PRODUCER_ID
 KNOWN = range(3, 6)

@@ -1,10 +1,14 @@
 """ListOffsets and OffsetForLeaderEpoch, asked of headrace and of Apache Kafka."""
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import TIMESTAMP_MS, Conversation, batch
 from tests.differential.deliberate import Differs
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 API = ApiKey.LIST_OFFSETS
 Partition = m.ListOffsetsRequest.ListOffsetsPartition

@@ -1,10 +1,14 @@
 """Metadata and DescribeCluster, asked of headrace and of Apache Kafka."""
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
 from tests.differential.deliberate import Differs
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 API = ApiKey.METADATA
 UNKNOWN_ID = b"nobody has this."

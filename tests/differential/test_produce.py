@@ -5,11 +5,15 @@ Not asked: null records, which Apache Kafka never answers.
 
 from typing import Any
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation, batch, produce_request
 from tests.differential.deliberate import Differs
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 API = ApiKey.PRODUCE
 BATCHES = range(3, 14)

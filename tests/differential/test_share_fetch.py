@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation, batch
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 FETCH, ACKNOWLEDGE = ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE
 GROUP_CONFIG, SET = 32, 0

@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
 from tests.differential.deliberate import Differs
 from tests.differential.requests import commit_request, fetch_offsets_request, join_request
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 BEAT, DESCRIBE = ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_DESCRIBE
 OFFSETS, ALTER, DELETE = (

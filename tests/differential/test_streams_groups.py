@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.coordinators.groups.streams.samples import requested, subtopology
 from tests.differential.conversation import Conversation
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 BEAT, DESCRIBE = ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE
 Request = m.StreamsGroupHeartbeatRequest

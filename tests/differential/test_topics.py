@@ -1,11 +1,15 @@
 """CreateTopics, CreatePartitions, DeleteTopics and DescribeTopicPartitions, asked of headrace and of Apache Kafka."""
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
 from tests.differential.deliberate import Differs
 from tests.differential.requests import create_request
 from tests.differential.scenario import scenario
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 CREATE, DELETE, GROW = ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS
 NO_ID, UNKNOWN_ID = bytes(16), b"nobody has this."

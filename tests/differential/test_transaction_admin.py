@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation, batch
@@ -9,6 +11,8 @@ from tests.differential.deliberate import Differs
 from tests.differential.requests import fetch_request, offset_request
 from tests.differential.scenario import scenario
 from tests.differential.transactions import Transactions, transactions
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 MARKERS, DESCRIBE, LIST = ApiKey.WRITE_TXN_MARKERS, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS
 PRODUCERS = ApiKey.DESCRIBE_PRODUCERS

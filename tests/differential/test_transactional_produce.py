@@ -1,10 +1,14 @@
 """Produce with a transactional id, asked of headrace and of Apache Kafka."""
 
+import pytest
+
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation, batch, produce_request
 from tests.differential.requests import fetch_request, offset_request
 from tests.differential.scenario import scenario
 from tests.differential.transactions import Transactions, transactions
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 API = ApiKey.PRODUCE
 TRANSACTIONAL = range(9, 13)

@@ -1,5 +1,7 @@
 """Fetch, ListOffsets and DeleteRecords over transactions, and where coordinators are, asked of both."""
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
@@ -7,6 +9,8 @@ from tests.differential.deliberate import Differs
 from tests.differential.requests import fetch_by_id_request, fetch_request, offset_request
 from tests.differential.scenario import scenario
 from tests.differential.transactions import Transactions, transactions
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 
 def _three_transactions(ask: Conversation) -> tuple[str, Transactions]:

@@ -1,11 +1,15 @@
 """AddOffsetsToTxn and TxnOffsetCommit, and what OffsetFetch tells of them, asked of headrace and of Apache Kafka."""
 
+import pytest
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
 from tests.differential.requests import committed_request
 from tests.differential.scenario import scenario
 from tests.differential.transactions import Transactions, transactions
+
+pytestmark = pytest.mark.slow  # asks Apache Kafka
 
 ADD, COMMIT = ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT
 

@@ -13,6 +13,7 @@ from headrace.protocol import messages as m
 from headrace.protocol import plain_fetch as compiled
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_request_header, response_header, write_request_header
+from tests.examples import examples
 from tests.uncompiled import uncompiled
 
 FORMS = pytest.mark.parametrize("form", [compiled, uncompiled(compiled)], ids=["compiled", "uncompiled"])
@@ -111,7 +112,7 @@ def expected(frame: bytes | bytearray) -> dict[str, Any]:
 
 
 @FORMS
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(version=VERSIONS, request=requests, client=st.none() | names | st.just(""))
 def test_a_plain_request_is_read_as_the_general_decoder_reads_it(
     form: ModuleType, version: int, request: Request, client: str | None
@@ -121,7 +122,7 @@ def test_a_plain_request_is_read_as_the_general_decoder_reads_it(
 
 
 @FORMS
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(version=VERSIONS, request=requests, data=st.data())
 def test_the_answer_is_byte_for_byte_that_of_the_general_encoder(
     form: ModuleType, version: int, request: Request, data: st.DataObject
@@ -212,7 +213,7 @@ def test_what_is_not_plain_is_left_to_the_general_decoder(form: ModuleType, vers
 
 
 @FORMS
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(version=VERSIONS, request=requests, data=st.data())
 def test_damaged_requests_are_read_as_the_general_decoder_reads_them_or_not_at_all(
     form: ModuleType, version: int, request: Request, data: st.DataObject
@@ -231,7 +232,7 @@ def test_damaged_requests_are_read_as_the_general_decoder_reads_them_or_not_at_a
 
 
 @FORMS
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(version=st.integers(15, 18), request=requests, follower=st.integers(0, 1 << 30), epoch=int64, data=st.data())
 def test_a_follower_request_is_read_as_the_general_decoder_reads_it(
     form: ModuleType, version: int, request: Request, follower: int, epoch: int, data: st.DataObject

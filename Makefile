@@ -40,7 +40,7 @@ quick: $(STAMP)  ## run lint and the fast tests, in under a minute
 	@$(MAKE) -s -j 2 lint fast
 
 fast: $(STAMP)
-	@HEADRACE_QUICK=1 $(PY) -m pytest -q -n 4 --dist loadfile --durations 10 --ignore tests/tree \
+	@HEADRACE_QUICK=1 $(PY) -m pytest -q -n 3 --dist loadfile --durations 10 --ignore tests/tree \
 		-m "not slow and not spark and not peer and not soak"
 
 # Only tests marked peer, spark or cluster get a second try. The run ends with a list of the tests that needed it.

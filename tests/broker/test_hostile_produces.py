@@ -27,6 +27,7 @@ from tests.broker.test_produce_shortcut import (
     setting,
     state_of,
 )
+from tests.examples import QUICK
 from tests.harness import receive_frame
 
 __all__ = ["setting"]
@@ -34,6 +35,7 @@ __all__ = ["setting"]
 Harm = Callable[[bytearray, random.Random], bytes]
 Topics = list[tuple[str, list[tuple[int, bytes | None]]]]
 Ask = Callable[[Callable[[Client], bytes]], list[bytes]]
+REQUESTS = 40 if QUICK else 120
 _LENGTH, _MAGIC, _CRC, _ATTRIBUTES, _DELTA, _BASE_TIME, _MAX_TIME = 8, 16, 17, 21, 23, 27, 35
 _PRODUCER, _EPOCH, _SEQUENCE, _COUNT, _RECORDS = 43, 51, 53, 57, 61
 
@@ -206,7 +208,7 @@ def asked(setting: Setting) -> Iterator[Ask]:
 @pytest.mark.parametrize("number", range(2))
 def test_hostile_batches_are_refused_alike(setting: Setting, asked: Ask, number: int) -> None:
     drawn, before = Hostile(rotation.drawn("hostile batches", number)), setting.taken()
-    for _ in range(120):
+    for _ in range(REQUESTS):
         version = drawn.chance.randrange(3, 14)
         acks = drawn.chance.choices((1, -1, 2), (20, 20, 1))[0]
         topics = drawn.topics()
@@ -220,7 +222,7 @@ def test_hostile_batches_are_refused_alike(setting: Setting, asked: Ask, number:
 @pytest.mark.parametrize("number", range(2))
 def test_frames_with_wrong_counts_and_lengths_are_refused_alike(setting: Setting, asked: Ask, number: int) -> None:
     chance = random.Random(rotation.drawn("hostile frames", number))
-    for _ in range(120):
+    for _ in range(REQUESTS):
         version = chance.randrange(3, 14)
         parts: Topics = [
             (chance.choice(("small", "rolls")), [(n, batch(size=10)) for n in chance.choices((0, 1, 2), k=2)])

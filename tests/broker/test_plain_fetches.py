@@ -26,6 +26,7 @@ from headrace.records.format2.batch import read_header
 from headrace.records.format2.control import COMMIT, Marker
 from headrace.types import LeaderEpoch
 from tests.broker.replica_nodes import Node, Nodes
+from tests.examples import QUICK
 from tests.log.support import batch_of
 from tests.simulation.virtual_time import in_virtual_time
 from tests.uncompiled import uncompiled
@@ -245,7 +246,7 @@ def test_followers_ask_alike_and_come_to_the_same_logs(seed: int, tmp_path: Path
     async def run() -> None:
         async with AsyncExitStack() as stack:
             steps = Steps(seed, await worlds(stack, tmp_path))
-            for _ in range(80):
+            for _ in range(40 if QUICK else 80):
                 await steps.step()
             taken.extend(each.follower.peers.lent for each in steps.worlds)
             taken.append(sum(isinstance(each, m.FetchRequest) for each in steps.worlds[0].follower.peers.asked))

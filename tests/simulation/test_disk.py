@@ -10,6 +10,7 @@ from headrace.log.append_state import NOT_APPENDED
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
 from headrace.types import TopicPartition
+from tests.examples import QUICK
 from tests.log.support import NOW_MS, append, batch_of, read_all
 from tests.simulation.disk import HostDisk, SimFiles
 from tests.simulation.scheduler import Process, Scheduler
@@ -59,7 +60,7 @@ def test_a_killed_process_leaves_everything_that_it_wrote(is_plain: bool) -> Non
 
 def test_a_plain_disk_has_what_was_written_past_it_and_loses_it_with_the_power_unless_it_was_synced() -> None:
     kept = set()
-    for seed in range(40):
+    for seed in range(10 if QUICK else 40):
         host = Host(is_plain=True)
         process, logs = host.start()
         log = logs.create(PARTITION, None, NOW_MS)

@@ -12,7 +12,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.lake.compaction import compact
-from headrace.lake.delta.delta_table import LoadTable, LostRaceError, SchemaChangedError, WrittenFile, collect_files
+from headrace.lake.delta.delta_table import (
+    LoadTable,
+    LostRaceError,
+    SchemaChangedError,
+    TableUnreachableError,
+    WrittenFile,
+    collect_files,
+)
 from headrace.lake.delta.unsupported import UnsupportedTableError
 from headrace.types import OffsetRange, TopicPartition
 
@@ -345,3 +352,10 @@ def test_a_percent_sign_in_the_path_is_refused(tmp_path: Path) -> None:
 def test_hadoop_checksums_do_not_stay_in_the_table(directory: Path) -> None:
     write(directory, FIRST)
     assert not list(directory.rglob("*.crc"))
+
+
+def test_why_a_table_cannot_be_read_is_one_line_without_colours(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(TableUnreachableError) as refused:
+        LoadTable.open(tmp_path / "file")
+    assert str(refused.value).isprintable() and "Not a directory" in str(refused.value)

@@ -340,6 +340,15 @@ def test_a_broker_that_is_not_there_is_one_clear_line_and_exit_code_1(
     assert "127.0.0.1:1" in error and error.count("\n") == 1
 
 
+def test_a_directory_that_cannot_be_made_is_one_clear_line_and_exit_code_1(
+    spark: SparkSession, broker: str, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert main(arguments(broker, topic, tmp_path / "file" / "letters", "--value-json", "a INT")) == 1
+    error = capsys.readouterr().err
+    assert str(tmp_path / "file") in error and error.count("\n") == 1
+
+
 def test_a_replay_from_a_point_in_time_fills_a_second_table(
     spark: SparkSession, broker: str, topic: str, table: Path
 ) -> None:

@@ -121,7 +121,7 @@ class LoadTable:
                 return None
             table = DeltaTable(location.uri, storage_options=location.options)
         except (DeltaError, OSError) as failed:
-            raise TableUnreachableError(f"the table {location} cannot be read: {failed}") from failed
+            raise TableUnreachableError(f"the table {location} cannot be read: {_in_one_line(failed)}") from failed
         check_supported(table, location)
         return cls(table, location)
 
@@ -422,6 +422,12 @@ class LoadTable:
     def _actions(self, column: str) -> list[Any]:
         actions = self._table.get_add_actions(flatten=True)
         return list(actions.column(column).to_pylist()) if actions.num_rows else []
+
+
+def _in_one_line(failed: Exception) -> str:
+    """The causes of an error, which delta-rs prints one below the other, in the colours of a terminal."""
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", str(failed)).replace("↳", "").splitlines()
+    return ": ".join(line.strip() for line in lines if line.strip())
 
 
 def _is_there(location: Location) -> bool:

@@ -182,6 +182,11 @@ def main(argv: Sequence[str] | None = None, on_step: "OnStep | None" = None) -> 
     except _EXPECTED_FAILURES as failed:
         print(f"headrace load: {failed}", file=sys.stderr)
         return 1
+    except OSError as failed:
+        if failed.filename is None:
+            raise
+        print(f"headrace load: {failed.filename}: {failed.strerror}", file=sys.stderr)
+        return 1
     _report(arguments, result, time.monotonic() - started)
     return 0
 

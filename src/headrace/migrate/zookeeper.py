@@ -6,6 +6,7 @@ is not empty is not written to.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -90,16 +91,29 @@ def _connected(ensemble: Ensemble) -> Iterator[Any]:
     except ImportError:
         raise MigrationRefused("ZooKeeper requires kazoo: pip install 'headrace[zookeeper]'") from None
     retry = KazooRetry(max_tries=3, max_delay=1)
-    client = make_client(ensemble, read_only=False, connection_retry=retry)
+    client = make_client(ensemble, read_only=False, connection_retry=retry, logger=_kazoo_log())
     try:
         client.start(timeout=CONNECT_SECONDS)
         yield client
-    except (KazooTimeoutError, KazooException, OSError) as error:
+    except KazooTimeoutError as error:
+        raise MigrationRefused(
+            f"ZooKeeper {ensemble}: no server answered within {CONNECT_SECONDS:g} s; check that the ensemble is "
+            "running and that this is its address"
+        ) from error
+    except (KazooException, OSError) as error:
         said = str(error) or type(error).__name__
         raise MigrationRefused(f"ZooKeeper {ensemble}: {said}") from error
     finally:
         client.stop()
         client.close()
+
+
+def _kazoo_log() -> logging.Logger:
+    """Takes kazoo's lines about each attempt to connect: the command says in the end what came of them."""
+    log = logging.getLogger(f"{__name__}.kazoo")
+    log.propagate = False
+    log.handlers = [logging.NullHandler()]
+    return log
 
 
 def _get_all(client: Any, paths: Sequence[str]) -> list[Any]:

@@ -9,13 +9,13 @@ import gc
 import psutil
 
 GROWTH_BYTES_MAX = 256 << 20
+_process = psutil.Process()
 _resident_bytes = GROWTH_BYTES_MAX
 
 
 def collect_if_large() -> None:
     """Collects all garbage if the process has grown much since that was done last."""
     global _resident_bytes
-    process = psutil.Process()
-    if process.memory_info().rss - _resident_bytes > GROWTH_BYTES_MAX:
+    if _process.memory_info().rss - _resident_bytes > GROWTH_BYTES_MAX:
         gc.collect()
-        _resident_bytes = process.memory_info().rss
+        _resident_bytes = _process.memory_info().rss

@@ -40,8 +40,7 @@ quick: $(STAMP)  ## run lint and the fast tests, in under a minute
 	@$(MAKE) -s -j 2 lint fast
 
 fast: $(STAMP)
-	@HEADRACE_QUICK=1 $(PY) -m pytest -q -n 3 --dist loadfile --durations 10 --ignore tests/tree \
-		-m "not slow and not spark and not peer and not soak"
+	@$(PY) scripts/fast_tests.py
 
 # Only tests marked peer, spark or cluster get a second try. The run ends with a list of the tests that needed it.
 # Four workers on two cores: a third of the time the tests of two wait for timeouts and for programs of others.

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import rotation
 from tests.conformance import report
-from tests.examples import QUICK, a_few_cases, examples
+from tests.examples import QUICK, a_few_cases, examples, is_in_this_part
 from tests.garbage import collect_if_large
 from tests.harness import HeadraceServer, free_ports, tail
 from tests.peers import kafka
@@ -98,10 +98,12 @@ def pytest_configure(config: pytest.Config) -> None:
 _ALL_SLOW = re.compile(r"^pytestmark = (?:\[[^\]]*?|.*?)\bmark\.(?:slow|spark|peer|soak)\b", re.MULTILINE)
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """`make quick` does not import files of which all tests are slow: each worker imports every file."""
-    is_test = QUICK and collection_path.suffix == ".py" and collection_path.name.startswith("test_")
-    return True if is_test and _ALL_SLOW.search(collection_path.read_text()) else None
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make quick` imports no files of which all tests are slow, and each of its processes has a part of the others."""
+    if not QUICK or collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    is_ours = is_in_this_part(str(collection_path.relative_to(config.rootpath)))
+    return None if is_ours and not _ALL_SLOW.search(collection_path.read_text()) else True
 
 
 SECOND_TRIES = ("peer", "spark", "cluster")

@@ -4,6 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from random import Random
+from zlib import crc32
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests import rotation
 
 QUICK = os.environ.get("HEADRACE_QUICK", "0") != "0"
 """Whether this is `make quick`."""
+PART = os.environ.get("HEADRACE_PART", "0/1")
+"""Which part of the files this process of `make quick` has, as 0/3: the first of three."""
 FEWER = 10
 CASES = 2
 DEFAULT = 100
@@ -20,6 +23,12 @@ DEFAULT = 100
 def examples(count: int = DEFAULT) -> int:
     """`count`, or a tenth of it in `make quick`."""
     return max(1, count // FEWER) if QUICK else count
+
+
+def is_in_this_part(path: str, part: str = PART) -> bool:
+    """Whether a file belongs to a part. Each belongs to one, whatever other files there are."""
+    number, _, count = part.partition("/")
+    return crc32(path.encode()) % int(count) == int(number)
 
 
 def slow_after(fast: int, parameters: Sequence[object]) -> list[object]:

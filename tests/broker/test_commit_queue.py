@@ -301,7 +301,7 @@ async def test_many_that_end_at_once_are_answered_over_several_turns(
             leader.state.follower_fetched(nodes[2].id, 70, nodes.now_ms)
             node.purgatory.touch(leader.key)
         else:
-            await asyncio.sleep(0.9)  # each turn of the loop below takes a microsecond
+            await asyncio.sleep(0.98)  # each turn of the loop below takes a microsecond
         waiting = [35]
         while waiting[-1]:
             await asyncio.sleep(0)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.harness import child_environment
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 HEAVY = {
     "bz2", "click", "cramjam", "csv", "decimal", "difflib", "email", "http", "importlib.metadata", "kazoo", "lzma",
     "multiprocessing", "numpy", "platform", "pyarrow", "pydantic", "pyspark", "random", "rich", "shutil", "tempfile",

@@ -7,6 +7,8 @@ import pytest
 
 from headrace.cli.app import run
 
+pytestmark = pytest.mark.slow
+
 
 def results(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[tuple[str, str, bool], dict[str, float]]:
     assert run(["bench", "formats", "--json", *arguments]) == 0

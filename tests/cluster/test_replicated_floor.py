@@ -18,7 +18,10 @@ from headrace.protocol.headers import read_response_header, write_request_header
 from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import receive_frame
 
-pytestmark = pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools()))
+pytestmark = [
+    pytest.mark.slow,  # processes of its own
+    pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools())),
+]
 TOPIC = "any"
 
 

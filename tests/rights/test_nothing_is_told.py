@@ -197,6 +197,7 @@ def test_a_name_that_collides_with_a_hidden_topic_tells_nothing_of_it(told: Told
             told.rule(None)
 
 
+@pytest.mark.slow
 def test_what_is_refused_never_reaches_a_handler(tmp_path: Path) -> None:
     """So an answer takes no longer, and touches no file and no store, when what it is about exists."""
     reached: set[ApiKey] = set()

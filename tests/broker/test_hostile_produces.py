@@ -35,7 +35,7 @@ __all__ = ["setting"]
 Harm = Callable[[bytearray, random.Random], bytes]
 Topics = list[tuple[str, list[tuple[int, bytes | None]]]]
 Ask = Callable[[Callable[[Client], bytes]], list[bytes]]
-REQUESTS = 40 if QUICK else 120
+REQUESTS = 20 if QUICK else 120
 _LENGTH, _MAGIC, _CRC, _ATTRIBUTES, _DELTA, _BASE_TIME, _MAX_TIME = 8, 16, 17, 21, 23, 27, 35
 _PRODUCER, _EPOCH, _SEQUENCE, _COUNT, _RECORDS = 43, 51, 53, 57, 61
 

@@ -26,7 +26,6 @@ from headrace.replication.isr import committed
 from headrace.replication.replica_offsets import Follower
 from headrace.types import BrokerId
 from tests.broker.replica_nodes import Nodes, _Pipe, topic_id
-from tests.examples import QUICK
 from tests.simulation.virtual_time import in_virtual_time
 from tests.uncompiled import uncompiled
 
@@ -343,7 +342,7 @@ def test_fetches_are_answered_alike_and_leave_the_same_state(seed: int, tmp_path
     async def run() -> None:
         async with AsyncExitStack() as stack:
             steps = Steps(seed, await worlds(stack, tmp_path))
-            for _ in range(100 if QUICK else 250):
+            for _ in range(250):
                 await steps.step()
             taken.extend(each.answered for each in steps.worlds)
             taken.append(steps.kinds["in a session"])

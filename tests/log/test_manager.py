@@ -101,7 +101,7 @@ def test_a_directory_whose_identity_cannot_be_read_is_refused(tmp_path: Path) ->
 
 def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DataDirectoryRefused, match="cannot be used"):
+    with pytest.raises(DataDirectoryRefused, match="file cannot be used: it is a file"):
         manager_of(tmp_path / "file")
 
 

@@ -75,7 +75,7 @@ def parse_listener(text: str, protocols: Mapping[str, str]) -> Listener:
     name, separator, address = text.rpartition("://")
     host, colon, port = address.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX or (separator and not name):
-        raise InvalidConfig(f"listener {text!r} is not HOST:PORT or NAME://HOST:PORT")
+        raise InvalidConfig(f"listener {text!r} is not HOST:PORT or NAME://HOST:PORT, with a port up to {PORT_MAX}")
     name = name.upper() or PLAINTEXT
     protocol = protocols.get(name)
     if protocol is None:

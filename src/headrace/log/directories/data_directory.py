@@ -62,6 +62,8 @@ class DataDirectory:
             self._lock: DirectoryLock = files.lock(path / LOCK)
         except BlockingIOError as error:
             raise DataDirectoryRefused(f"data directory {path} is in use by another process") from error
+        except FileExistsError as error:
+            raise DataDirectoryFailed(f"data directory {path} cannot be used: it is a file") from error
         except OSError as error:
             raise DataDirectoryFailed(f"data directory {path} cannot be used: {error.strerror or error}") from error
 

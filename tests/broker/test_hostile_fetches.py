@@ -20,7 +20,6 @@ from headrace.protocol.headers import read_request_header, write_request_header
 from tests import rotation
 from tests.broker.test_plain_fetch import TOPICS, WAYS, Client, Setting, Wanted, counted, masked, request_for, setting
 from tests.broker.test_plain_follow import FOLLOWERS, NAMES, Steps, asked, settled, worlds
-from tests.examples import QUICK
 from tests.simulation.virtual_time import in_virtual_time
 
 __all__ = ["setting"]
@@ -159,7 +158,7 @@ def test_hostile_fetches_of_consumers_are_answered_alike(setting: Setting, numbe
     chance = random.Random(rotation.drawn("hostile fetches", number))
     consumer, before, ended = Consumer(setting, chance), setting.taken(), 0
     try:
-        for _ in range(120 if QUICK else 200):
+        for _ in range(200):
             if consumer.sessions()[0] is None:
                 consumer.begin()
             found = consumer.ask(harm := drawn_harm(chance))

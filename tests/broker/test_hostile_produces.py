@@ -35,7 +35,7 @@ __all__ = ["setting"]
 Harm = Callable[[bytearray, random.Random], bytes]
 Topics = list[tuple[str, list[tuple[int, bytes | None]]]]
 Ask = Callable[[Callable[[Client], bytes]], list[bytes]]
-REQUESTS = 20 if QUICK else 120
+REQUESTS = 40 if QUICK else 120
 _LENGTH, _MAGIC, _CRC, _ATTRIBUTES, _DELTA, _BASE_TIME, _MAX_TIME = 8, 16, 17, 21, 23, 27, 35
 _PRODUCER, _EPOCH, _SEQUENCE, _COUNT, _RECORDS = 43, 51, 53, 57, 61
 
@@ -205,10 +205,11 @@ def asked(setting: Setting) -> Iterator[Ask]:
         each.socket.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(2))
 def test_hostile_batches_are_refused_alike(setting: Setting, asked: Ask, number: int) -> None:
     drawn, before = Hostile(rotation.drawn("hostile batches", number)), setting.taken()
-    for _ in range(REQUESTS):
+    for _ in range(120):
         version = drawn.chance.randrange(3, 14)
         acks = drawn.chance.choices((1, -1, 2), (20, 20, 1))[0]
         topics = drawn.topics()

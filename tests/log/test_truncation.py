@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import NotLeaderOrFollower, StorageError
-from headrace.log import truncation
+from headrace.log import truncation, upkeep
 from headrace.log.partition_log import PartitionLog
 from tests.log.strict_disk import StrictDisk
 from tests.log.support import NOW_MS, Background, Work, append, config, open_log, read_all
@@ -79,6 +79,19 @@ def test_a_cut_that_the_disk_refuses_ends_the_log(log: PartitionLog, deferred: l
     done(OSError(5, "no luck"))
     with pytest.raises(StorageError, match="could not be truncated"):
         append(log, b"next")
+
+
+def test_retention_leaves_what_a_truncation_reads(log: PartitionLog, deferred: list[Work]) -> None:
+    log.restore_high_watermark(12)
+    truncation.truncate_to(log, 9, NOW_MS)
+    assert upkeep.delete_records_before(log, 9, NOW_MS) == 9
+    work, done = deferred[0]
+    work()
+    done(None)
+    assert log.producers.entries[7].last_sequence == 8
+    append(log, b"next", producer_id=7, sequence=9)
+    assert upkeep.delete_below_start(log, NOW_MS, len(log.segments)) > 0
+    assert [record.value for record in read_all(log)] == [b"next"]
 
 
 def test_a_log_begun_anew_knows_no_producer_after_a_crash_either(log: PartitionLog, disk: StrictDisk) -> None:

@@ -1,7 +1,8 @@
 """Retention: deletes the oldest segments of a log.
 
 A segment is deleted, oldest first and never past the high watermark, when one of these holds. With
-`headrace.kafka07.enable` it stays until the positions of its records are indexed.
+`headrace.kafka07.enable` it stays until the positions of its records are indexed. While the log is being truncated
+all stay: the truncation reads segments, and the producer snapshots that go with them.
 
     retention.ms      its largest timestamp is older than this
     retention.bytes   the rest of the log has at least this size
@@ -83,6 +84,8 @@ def delete_old_segments(log: PartitionLog, now_ms: int, most: int = INT32_MAX) -
 
 def _deletable(log: PartitionLog) -> int:
     """The number of segments that may be deleted, as far as the high watermark goes."""
+    if log.is_truncating:
+        return 0
     segments, limit = log.segments, log.deletable_to
     most = len(segments)
     if log.log_end_offset > limit or not log.active.size:

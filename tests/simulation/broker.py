@@ -246,7 +246,8 @@ class SimBroker:
         if error is not None and not isinstance(error, Exception):
             error = None
         self.note(f"ends: {error!r}" if error else "has stopped")
-        if type(error).__name__ == "BrokerIdInUse":
+        # A registration that ends soon; or a full disk, without whose room the logs cannot be recovered.
+        if type(error).__name__ == "BrokerIdInUse" or (error is not None and self.disk.is_full):
             self.cluster.network.process.call_in(1_000_000, lambda: None if self.is_running else self.start())
         elif error is not None:
             self.cluster.broker_failed(self, error)

@@ -19,6 +19,8 @@
     stalled       a producer with acks=all waited for a batch for longer than is promised
     unavailable   after everything was healed: a write was not taken, or a live replica never came back into the ISR
 
+Records may be deleted on request: what is before the start of the leader's log in the end is not missed.
+
 The rules for transactions are in `transaction_checker.py`, those for members of groups in `group_checker.py`, those for
 instances in `instance_checker.py`. What
 counts as broken depends on what is promised under the faults that were injected: `Promises`.
@@ -28,7 +30,7 @@ from collections.abc import Iterable, Iterator
 
 from tests.simulation.finding import Finding, time
 from tests.simulation.group_checker import check_members
-from tests.simulation.history import History, Kind, Outcome, Promises, Replica, Seen, Sent, Stored
+from tests.simulation.history import BEGINS_AGAIN, History, Kind, Outcome, Promises, Replica, Seen, Sent, Stored
 from tests.simulation.instance_checker import check_instances
 from tests.simulation.share_checker import check_shares
 from tests.simulation.transaction_checker import check_transactions
@@ -99,14 +101,21 @@ def _final(history: History) -> dict[int, dict[str, int]]:
     }
 
 
+def _starts(history: History) -> dict[int, int]:
+    """Per partition: where its leader's log starts."""
+    return {each.partition: each.log_start_offset for each in history.replicas if each.is_leader}
+
+
 def _lost(history: History, promises: Promises) -> Iterator[Finding]:
-    final = _final(history)
+    final, starts = _final(history), _starts(history)
     acknowledged = set()
     for sent in history.sent:
         if sent.outcome is not Outcome.ACKNOWLEDGED:
             continue
         acknowledged.add(sent.value)
         is_promised = promises.acks_all_kept if sent.acks == -1 else promises.acks_one_kept and sent.acks == 1
+        if sent.offset < starts.get(sent.partition, 0):
+            continue
         if is_promised and sent.value not in final.get(sent.partition, {}):
             yield Finding(
                 "lost",
@@ -119,7 +128,9 @@ def _lost(history: History, promises: Promises) -> Iterator[Finding]:
     told = set()
     for reading in history.readings:
         for seen in reading.records:
-            if seen.value not in final.get(reading.partition, {}) and (reading.partition, seen) not in told:
+            is_kept = seen.offset >= starts.get(reading.partition, 0)
+            is_there = seen.value in final.get(reading.partition, {})
+            if is_kept and not is_there and (reading.partition, seen) not in told:
                 told.add((reading.partition, seen))
                 yield Finding(
                     "vanished",
@@ -211,6 +222,8 @@ def _readers(history: History) -> Iterator[Finding]:
         if reading.error == "OFFSET_OUT_OF_RANGE":
             yield Finding("refused", reading.partition, f"{where}: position {reading.position} is out of range")
         expected = positions.get(key, reading.position)
+        if reading.error == BEGINS_AGAIN:
+            expected = reading.position
         for seen in reading.records:
             if seen.offset < expected:
                 yield Finding("backwards", reading.partition, f"{where}: offset {seen.offset} after {expected - 1}")
@@ -221,7 +234,7 @@ def _readers(history: History) -> Iterator[Finding]:
 
 
 def _resets(history: History) -> Iterator[Finding]:
-    final = _final(history)
+    final, starts = _final(history), _starts(history)
     for reset in history.resets:
         read = {
             (seen.offset, seen.value)
@@ -230,6 +243,10 @@ def _resets(history: History) -> Iterator[Finding]:
             for seen in reading.records
             if seen.offset < reset.position
         }
+        start = starts.get(reset.partition, 0)
+        if reset.position <= start:
+            continue
+        read = {each for each in read if each[0] >= start}
         kept = {(offset, value) for value, offset in final.get(reset.partition, {}).items()}
         if read <= kept:
             yield Finding(

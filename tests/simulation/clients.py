@@ -28,7 +28,7 @@ from headrace.records.format2.control import read_marker
 from headrace.records.format2.header import BatchHeader
 from tests.records.decoding import decode_any
 from tests.simulation.frames import Caller
-from tests.simulation.history import Committed, EndSeen, Outcome, Reading, Reset, Seen, Sent
+from tests.simulation.history import BEGINS_AGAIN, Committed, EndSeen, Outcome, Reading, Reset, Seen, Sent
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -156,6 +156,11 @@ class Producer:
         self.is_stopping = False
         self.delivery_timeout_us = 6_000_000
 
+    @property
+    def client(self) -> Client:
+        """Its host."""
+        return self._client
+
     async def run(self) -> None:
         """Until it is told to stop."""
         chance = self._client.chance
@@ -268,8 +273,12 @@ class Reader:
     `last_fetched_epoch`, which is for followers.
     """
 
-    def __init__(self, client: Client, rack: str = "", *, checks_positions: bool = False) -> None:
+    def __init__(
+        self, client: Client, rack: str = "", *, checks_positions: bool = False, rewinds: bool = False
+    ) -> None:
+        """`rewinds`: it begins again now and then."""
         self._client, self._rack, self._checks_positions = client, rack, checks_positions
+        self._rewinds = rewinds
         self._positions = dict.fromkeys(range(client.partitions), 0)
         self._epochs: dict[int, int] = {}
         """Of the last record that was read before each position."""
@@ -283,6 +292,8 @@ class Reader:
         while not self.is_stopping:
             if client.chance.random() < 0.2:
                 await client.refresh()
+            if self._rewinds and client.chance.random() < 0.05:
+                self._begin_again(client.chance.choice(sorted(self._positions)), 0)
             by_leader: dict[int, list[int]] = {}
             for partition in self._positions:
                 source = client.nearby.get(partition, client.leaders.get(partition, (-1, -1))[0])
@@ -365,6 +376,11 @@ class Reader:
         for each in (part for told in answer.responses for part in told.partitions):
             number, code = each.partition_index, ErrorCode(each.error_code)
             position = self._positions[number]
+            start = client.cluster.log_start(leader, number) if code is ErrorCode.OFFSET_OUT_OF_RANGE else 0
+            if position < start:
+                client.note(f"partition {number}: position {position} is deleted at broker {leader}")
+                self._begin_again(number, start)
+                continue
             seen = [] if code else _records(bytes(each.records or b""), position)
             client.history.readings.append(
                 Reading(
@@ -385,6 +401,12 @@ class Reader:
                 self._positions[number] = 0
             elif code in LEADER_ERRORS:
                 await client.refresh()
+
+    def _begin_again(self, number: int, position: int) -> None:
+        client = self._client
+        client.history.readings.append(Reading(client.name, number, -1, client.now_us, position, (), 0, BEGINS_AGAIN))
+        self._positions[number] = position
+        self._leave([number])
 
     async def _ask_for_ends(self, leader: int, partitions: list[int]) -> None:
         client = self._client
@@ -464,6 +486,23 @@ class Administrator:
                 name = ErrorCode(answer.error_code or (codes or [0])[0]).name
                 self._client.note(f"moves {topic or self._client.topic}-{partition} to {replicas}: {name}")
                 return
+
+    async def delete_records(self, partition: int, offset: int) -> None:
+        """Has the records of a partition before an offset deleted."""
+        client = self._client
+        wanted = m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
+        topic = m.DeleteRecordsRequest.DeleteRecordsTopic(name=client.topic, partitions=[wanted])
+        request = m.DeleteRecordsRequest(topics=[topic], timeout_ms=1000)
+        await client.refresh()
+        leader = client.leaders.get(partition, (-1, -1))[0]
+        if leader < 0:
+            return
+        try:
+            answer = await client.ask(leader, request, m.DeleteRecordsResponse, 1)
+        except PeerUnreachable:
+            return
+        name = ErrorCode(answer.topics[0].partitions[0].error_code).name
+        client.note(f"deletes the records of partition {partition} before {offset}: {name}")
 
 
 class Committer:

@@ -57,6 +57,7 @@ from tests.simulation.pipelined import PipelinedProducer
 from tests.simulation.plan import SHARE_STATE_PARTITIONS, Plan, draw
 from tests.simulation.scheduler import Exhausted, Scheduler
 from tests.simulation.share_members import ShareWorker, read_from_start, undrained
+from tests.simulation.side_topic import SIDE, SideTopic
 from tests.simulation.store import Ensemble
 from tests.simulation.tenancy import LODGER, Tenancy
 from tests.simulation.timeline import Timeline
@@ -126,9 +127,11 @@ class Cluster:
         self.sharers: list[ShareWorker] = []
         self.committed_readers: list[CommittedReader] = []
         self.committer: Producer | Reader | Committer | None = None
+        self._log_starts: dict[tuple[int, TopicPartition], int] = {}
         self._last_led: dict[tuple[int, TopicPartition], tuple[int, int, int]] = {}
         self.tenancy = Tenancy(self)
         self.flow_watch = FlowWatch(self)
+        self.side_topic = SideTopic(self)
         self.nemesis = Nemesis(self)
         self.ensemble.on_write_begun = self.nemesis.windows.write_begun
 
@@ -142,6 +145,8 @@ class Cluster:
         self.network.weather = self.plan.weather
         workers = self._work()
         self.tenancy.begin()
+        if self.plan.side_topic:
+            self.side_topic.begin()
         self.nemesis.begin()
         self.scheduler.run_for(self.plan.duration_ms * 1000)
         self.nemesis.end()
@@ -153,6 +158,9 @@ class Cluster:
         for sharer in self.sharers:
             sharer.is_settling = True
         self.tenancy.stop()
+        self.side_topic.is_stopping = True
+        if self.plan.side_topic and not self.scheduler.run(lambda: self.side_topic.has_ended, HEALING_US):
+            self.failures.append(f"{SIDE} cannot be made or deleted after everything was healed")
         whole = self.scheduler.run(self._is_whole, HEALING_US)
         self.timeline.note("cluster", "is whole again" if whole else "is not whole")
         if self.members:
@@ -222,7 +230,9 @@ class Cluster:
         for number in range(1, self.plan.readers + 1):
             client = Client(self, f"reader-{number}")
             rack = f"rack-{number}" if number == 1 and self.plan.reads_followers else ""
-            workers.append(Reader(client, rack, checks_positions=self.plan.checks_positions))
+            plan = self.plan
+            reader = Reader(client, rack, checks_positions=plan.checks_positions, rewinds=plan.deletes_records)
+            workers.append(reader)
             client.process.call(client.process.loop.create_task, workers[-1].run())
         if self.plan.has_group:
             client = Client(self, "group")
@@ -281,6 +291,7 @@ class Cluster:
         if self.plan.sharers:
             keys += [TopicPartition(SHARES, number) for number in range(SHARE_STATE_PARTITIONS)]
         keys += self.tenancy.partitions()
+        keys += self.side_topic.partitions()
         found = {}
         for key in (*keys, OFFSETS):
             node = self.ensemble.store.find(znodes.partition_state(*key))
@@ -306,6 +317,12 @@ class Cluster:
         """Whom the metadata store says to be controller."""
         node = self.ensemble.store.find(znodes.CONTROLLER)
         return None if node is None else self.brokers[znodes.decode_controller(node.data)]
+
+    def log_start(self, broker: int, number: int) -> int:
+        """Where the log of a partition of the topic starts at a broker, or did when that was last seen."""
+        key, parts = TopicPartition(self.topic, number), self.brokers[broker].parts
+        found = parts.replicas.find(key) if parts is not None else None
+        return self._log_starts.get((broker, key), 0) if found is None else found.log.log_start_offset
 
     def led_and_in_sync(self) -> bool:
         """Whether every partition has a leader, every replica is in its ISR, and none is moving, as the metadata
@@ -342,6 +359,7 @@ class Cluster:
                 continue
             for partition in broker.parts.replicas:
                 state, key = partition.state, partition.key
+                self._log_starts[broker.number, key] = partition.log.log_start_offset
                 if not state.is_leader:
                     continue
                 seen = (state.leader_epoch, state.high_watermark, partition.log.log_end_offset)
@@ -507,10 +525,16 @@ class Cluster:
         for number in range(self.plan.partitions):
             key = TopicPartition(self.topic, number)
             self.history.availability.append(self._availability(key, states.get(key), took[number] == [True]))
+        for key in self.side_topic.partitions():
+            took_a_write = key.partition in self.side_topic.took
+            self.side_topic.history.availability.append(self._availability(key, states.get(key), took_a_write))
         for key, state in states.items():
             for broker in self.holders(key):
                 if broker.parts is not None:
-                    self._read_replica(broker, broker.parts, key, state.isr)
+                    try:
+                        self._read_replica(broker, broker.parts, key, state.isr)
+                    except OSError as error:
+                        self.failures.append(f"{key} cannot be read at broker {broker.number}: {error!r}")
 
     def _availability(self, key: TopicPartition, state: PartitionLeadership | None, took_a_write: bool) -> Availability:
         live = tuple(each.number for each in self.holders(key) if each.is_running)
@@ -539,6 +563,8 @@ class Cluster:
 
     def _home(self, key: TopicPartition) -> tuple[History, int] | None:
         """The history to which a partition belongs, and its number there; None if nobody judges it."""
+        if key.topic == SIDE:
+            return (self.side_topic.history, key.partition) if self.side_topic.has_ended else None
         return self.tenancy.home(key) if "." in key.topic else (self.history, _number(key))
 
     def _is_level(self) -> bool:
@@ -571,7 +597,8 @@ class Cluster:
             if offset == before:
                 break
         home = self._home(key)
-        assert home is not None
+        if home is None:
+            return
         home[0].replicas.append(
             Replica(
                 broker.number, home[1], partition.is_leader, partition.leader_epoch, broker.number in isr,
@@ -608,9 +635,9 @@ def _stored(key: TopicPartition, header: BatchHeader, batch: bytes) -> Iterator[
 def _shown(key: TopicPartition, record: Record) -> str:
     """A record of a log: what a producer sent, or key and value of a group's."""
     value = bytes(record.value or b"")
-    return (
-        value.decode() if key.topic == Cluster.topic or "." in key.topic else f"{bytes(record.key or b'')!r}: {value!r}"
-    )
+    if key.topic in (Cluster.topic, SIDE) or "." in key.topic:
+        return value.decode()
+    return f"{bytes(record.key or b'')!r}: {value!r}"
 
 
 class _LogLines(logging.Handler):
@@ -692,5 +719,7 @@ def run(seed: int | str, plan: Plan | None = None, prepare: Callable[[Cluster], 
             failures = [*cluster.failures, *scheduler.failures, *scheduler.unretrieved()]
             cluster.timeline.note("network", f"{network.messages} messages, digest {network.digest:08x}")
             scheduler.dispose()
+    if cluster.side_topic.has_ended:
+        cluster.history.of_instances[SIDE] = cluster.side_topic.history
     findings = check(cluster.history, plan.promises)
     return Result(seed, plan, findings, failures, cluster.timeline, scheduler.steps, network.messages)

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+BEGINS_AGAIN = "BEGINS AGAIN"
+"""The error of a reading that stands for none: the reader goes on from `position`, as records were deleted."""
+
 OFFSETS_PARTITION = -1
 SHARES_PARTITION = -100
 

@@ -40,6 +40,7 @@ class Nemesis:
         self.windows = ControllerWindows(self, cluster)
         self._is_rolling = False
         self._skews_ms = {0}
+        self._deletions = Random(f"{cluster.seed}/nemesis/deletions")
         self._unclean: dict[tuple[int, TopicPartition], _Unclean] = {}
         """Replicas of brokers that stopped uncleanly where power may fail, until the ISR tells that they are whole."""
 
@@ -64,6 +65,8 @@ class Nemesis:
         """The first fault comes soon."""
         if self._cluster.plan.faults:
             self.later(self.chance.randrange(200, 200 + self._cluster.plan.gap_ms), self._strike)
+        if self._cluster.plan.deletes_records:
+            self.later(500, self._delete_records)
 
     def end(self) -> None:
         """Heals everything, and starts whoever is dead."""
@@ -74,6 +77,7 @@ class Nemesis:
             if broker.process is not None and broker.process.life is Life.PAUSED:
                 broker.resume()
             broker.slow_down(0)
+            broker.disk.is_full = False
             self.revive(broker)
 
     def later(self, delay_ms: int, call, *args) -> None:  # type: ignore[no-untyped-def]
@@ -163,6 +167,8 @@ class Nemesis:
             victim.slow_down(chance.choice((5_000, 50_000, 300_000)))
         elif kind == kinds.REFUSE:
             self._refuse(victim)
+        elif kind == kinds.FULL_DISK:
+            self._fill(victim)
         elif kind in (kinds.CUT, kinds.CUT_ONE_WAY, kinds.ISOLATE):
             self._cut(kind, victim)
             if network.cuts:
@@ -207,6 +213,31 @@ class Nemesis:
                 topic = chance.choice(sorted({each.topic for each in cluster.tenancy.partitions()} | {cluster.topic}))
             work = administrator.reassign(number, replicas, topic)
         client.process.call(client.process.loop.create_task, work)
+
+    def _delete_records(self) -> None:
+        """Has the oldest records of a partition deleted: some that a reader may know, or all of these."""
+        if self.is_over:
+            return
+        cluster, chance = self._cluster, self._deletions
+        number = chance.randrange(cluster.plan.partitions)
+        committed = max(
+            (each.high_watermark for each in cluster.history.readings if each.partition == number), default=0
+        )
+        offset = chance.choice((committed, chance.randint(0, max(0, committed))))
+        process = cluster.admin.process
+        process.call(process.loop.create_task, Administrator(cluster.admin).delete_records(number, offset))
+        self.later(chance.randrange(100, 1200), self._delete_records)
+
+    def _fill(self, broker: SimBroker) -> None:
+        broker.disk.is_full = True
+        broker.note("its disk is full")
+        self.later(self.chance.choice((20, 300, 1500, 4000)) + self.chance.randrange(300), self._make_room, broker)
+
+    @staticmethod
+    def _make_room(broker: SimBroker) -> None:
+        if broker.disk.is_full:
+            broker.disk.is_full = False
+            broker.note("its disk has room")
 
     # A rolling restart
 

@@ -24,6 +24,9 @@ CONTROLLER = "controller"
 """The controller dies between a decision and its write, or between the write and its answer, and around that a member
 of the ISR loses its power and comes back."""
 
+FULL_DISK = "full disk"
+"""A disk has no room for a while. One that is plain has room for ever."""
+
 BLACKOUT = "blackout"
 """All brokers lose their power at once. Only what is flushed everywhere before it is acknowledged survives this."""
 
@@ -82,6 +85,12 @@ class Plan(NamedTuple):
     instance_capacity: int = 0
     """What one of them may store, for each of its replicas; 0 for any amount."""
 
+    deletes_records: bool = False
+    """Whether the oldest records are deleted, again and again."""
+
+    side_topic: bool = False
+    """Whether there is a second topic, which is deleted and made anew (`side_topic`)."""
+
     committed_readers: int = 0
     transaction_timeout_ms: int = 3000
     transaction_partitions: int = 2
@@ -116,11 +125,15 @@ class Plan(NamedTuple):
             f"{self.partitions} partitions, {faults}, up to {self.failures_max} at a time, "
             f"for {self.duration_ms / 1000:g} s{'' if self.has_epochs else f', {self.topic_settings}'}"
             f"{f', plain disks at {sorted(self.plain_disks)}' if self.plain_disks else ''}"
-            f"{self._transactions()}{self._members()}{self._sharers()}{self._instances()}"
+            f"{self._transactions()}{self._members()}{self._sharers()}{self._instances()}{self._operator()}"
         )
 
     def _instances(self) -> str:
         return "; instances" if self.instances else ""
+
+    def _operator(self) -> str:
+        deletions = "; records are deleted" if self.deletes_records else ""
+        return f"{deletions}{'; a topic is made anew' if self.side_topic else ''}"
 
     def _members(self) -> str:
         kind = "streams " if self.members_are_threads else ""
@@ -213,6 +226,10 @@ def draw(seed: int | str) -> Plan:
     plan = _of_a_reliable_topic(plan, Random(f"{seed}/plan/reliable"))
     plan = _with_instances(plan, Random(f"{seed}/plan/instances"))
     plan = _with_plain_disks(plan, Random(f"{seed}/plan/disks"))
+    plan = _with_deletions(plan, Random(f"{seed}/plan/deletions"))
+    plan = _with_full_disks(plan, Random(f"{seed}/plan/full disks"))
+    if not plan.instances:
+        plan = plan._replace(side_topic=Random(f"{seed}/plan/side topic").random() < 1 / 8)
     return plan._replace(checks_positions=plan.has_epochs and Random(f"{seed}/plan/positions").random() < 0.5)
 
 
@@ -221,6 +238,30 @@ def _with_plain_disks(plan: Plan, chance: Random) -> Plan:
     share = chance.choice((0.0, 0.0, 0.5, 1.0))
     brokers = range(1, plan.replicas + plan.spare_brokers + 1)
     return plan._replace(plain_disks=frozenset(each for each in brokers if chance.random() < share))
+
+
+def _with_deletions(plan: Plan, chance: Random) -> Plan:
+    """A fourth of the plans without members of groups, transactions and instances, with deletions of records."""
+    is_plain = not (plan.members or plan.sharers or plan.has_transactions or plan.instances)
+    return with_deletions(plan, chance.choice((0, 3_000))) if is_plain and chance.random() < 1 / 4 else plan
+
+
+def with_deletions(plan: Plan, retention_bytes: int = 0) -> Plan:
+    """The plan with deletions of records on request, and by size if a number of bytes is to stay."""
+    plan = plan._replace(deletes_records=True)
+    if not retention_bytes:
+        return plan
+    return plan._replace(
+        topic_settings={**plan.topic_settings, "segment.bytes": "600", "retention.bytes": str(retention_bytes)},
+        settings={**plan.settings, "log.retention.check.interval.ms": "400"},
+    )
+
+
+def _with_full_disks(plan: Plan, chance: Random) -> Plan:
+    """An eighth of the plans in which writes may stand still, with disks that are full for a while."""
+    if plan.promises.pause_max_ms or chance.random() >= 1 / 8:
+        return plan
+    return plan._replace(faults=(*plan.faults, FULL_DISK))
 
 
 def _with_instances(plan: Plan, chance: Random) -> Plan:

@@ -154,4 +154,5 @@ REGRESSIONS = (
         "a lease for one direction of an instance held the other one at a share that had moved to another broker",
         _SESSIONS_END,
     ),
+    Regression(204199327158, "a follower's truncation did not find a snapshot that its leader's log start had removed"),
 )

@@ -11,11 +11,14 @@ from tests.simulation.group_mutants import GROUP_MUTANTS
 from tests.simulation.instance_mutants import INSTANCE_MUTANTS
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.operator_mutants import OPERATOR_MUTANTS
 from tests.simulation.share_mutants import SHARE_MUTANTS
 from tests.simulation.transaction_mutants import TRANSACTION_MUTANTS
 
 SEEDS_MAX = 60
-ALL_MUTANTS = (*MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS, *SHARE_MUTANTS, *INSTANCE_MUTANTS)
+ALL_MUTANTS = (
+    *MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS, *SHARE_MUTANTS, *INSTANCE_MUTANTS, *OPERATOR_MUTANTS,
+)  # fmt: skip
 DAYS = 5
 
 

@@ -23,6 +23,7 @@ from headrace.broker.request.context import Answer, RequestContext
 from headrace.broker.request.demands import TOPICS, Demand, Demands
 from headrace.broker.request.sliced_requests import answer_parts
 from headrace.errors import ErrorCode, KafkaError
+from headrace.in_slices import in_slices
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.security.access import Operation, ResourceType
@@ -61,7 +62,7 @@ async def _delete_everywhere(ctx: RequestContext, request: m.DeleteRecordsReques
     moving: list[_Moving] = []
     response = await answer_parts(request, _PATH, _PATH, partial(_delete_all, ctx, moving))
     pause_s = _PAUSE_MIN_S
-    while moving := _left(ctx, moving):
+    while moving := await _left(ctx, moving):
         left_s = deadline - ctx.services.loop.time()
         if left_s <= 0 or ctx.is_abandoned:
             break
@@ -72,11 +73,11 @@ async def _delete_everywhere(ctx: RequestContext, request: m.DeleteRecordsReques
     return response
 
 
-def _left(ctx: RequestContext, moving: Iterable[_Moving]) -> list[_Moving]:
+async def _left(ctx: RequestContext, moving: Iterable[_Moving]) -> list[_Moving]:
     """Those with a live follower below the offset. Notes the lowest log start offset of each in its result, and where
     this broker does not lead any more."""
     left = []
-    for each in moving:
+    async for each in in_slices(moving):
         if each.partition.is_dropped or not each.partition.is_leader:
             each.result.error_code, each.result.low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, _NO_WATERMARK
             continue

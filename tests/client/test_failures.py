@@ -16,7 +16,7 @@ from headrace.client.core.settings import ClientSettings
 from headrace.client.operations.admin import Admin
 from headrace.client.producer.delivery import Delivery
 from headrace.client.producer.producer import Producer, ProducerSettings
-from headrace.errors import KafkaError
+from headrace.errors import CorruptMessage, KafkaError
 from headrace.types import TopicPartition
 from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import HeadraceServer
@@ -154,6 +154,26 @@ def _is_delivered(delivery: Delivery) -> bool:
     except DeadlineExceeded:  # a busy machine
         return False
     return True
+
+
+def test_damage_is_told_again_by_polls_of_columns_which_skip_nothing(server: HeadraceServer) -> None:
+    with Producer(server.bootstrap, ProducerSettings(linger_ms=0)) as producer:
+        for value in (b"good", b"to be damaged", b"good, too"):
+            producer.send("t", value).result(WITHIN_SECONDS)
+    server.stop()
+    (segment,) = (server.data / "t-0").glob("*.log")
+    segment.write_bytes(segment.read_bytes().replace(b"to be damaged", b"TO be damaged"))
+    server.restart()
+    with Consumer(server.bootstrap, ConsumerSettings(auto_offset_reset="earliest")) as consumer:
+        consumer.assign([P])
+        for _ in range(3):
+            with pytest.raises(CorruptMessage, match="t-0: the batch at offset 1 does not match its CRC"):
+                while not consumer.poll_columns(WITHIN_SECONDS * 1000):
+                    pass
+            assert consumer.position(P) == 0
+        consumer.seek(P, 2)
+        ((_, columns),) = consumer.poll_columns(WITHIN_SECONDS * 1000)
+        assert list(columns.offsets) == [2]
 
 
 def test_a_closed_client_says_so(server: HeadraceServer) -> None:

@@ -38,7 +38,7 @@ from headrace.client.core.timing import Deadline
 from headrace.client.metrics.consuming import ConsumerMetrics
 from headrace.client.operations.admin import EARLIEST, LATEST, Admin, OffsetAndTime
 from headrace.client.security.arguments import settings_of
-from headrace.errors import ErrorCode, InvalidConfig, KafkaError
+from headrace.errors import CorruptMessage, ErrorCode, InvalidConfig, KafkaError
 from headrace.records.format2.columns import RecordColumns
 from headrace.types import Offset, TopicPartition
 
@@ -319,7 +319,8 @@ class Consumer:
     ) -> list[tuple[TopicPartition, RecordColumns]]:
         """Records that were fetched or arrive within `timeout_ms`, as columns, without a Python object per record.
 
-        Keys and values are bytes here, also with deserializers, and no interceptor sees them.
+        Keys and values are bytes here, also with deserializers, and no interceptor sees them. CorruptMessage names a
+        batch that is damaged; it comes again, unless `seek` goes past it.
         """
         deadline = Deadline.after_ms(timeout_ms)
         began_s = self._metrics.poll_begins()
@@ -328,8 +329,7 @@ class Consumer:
         begun, self._current = self._current, None
         chunk = begun[0] if begun is not None and self._fetcher.is_current(begun[0]) else self._next_chunk(deadline)
         while chunk is not None:
-            position = self._positions.of(chunk)
-            found = [(chunk.partition, columns) for columns in columns_of(chunk.answer, position, None, how)]
+            found = [(chunk.partition, columns) for columns in self._columns_of(chunk, how)]
             self._positions.consumed(chunk, chunk.following)
             if found:
                 self._metrics.poll_ends(began_s, sum(columns.count for _, columns in found))
@@ -337,6 +337,18 @@ class Consumer:
             chunk = self._next_chunk(deadline)
         self._metrics.poll_ends(began_s, 0)
         return []
+
+    def _columns_of(self, chunk: CompletedFetch, how: ReadOptions) -> list[RecordColumns]:
+        """The records of a chunk. After an error they are fetched again: the next chunk would begin behind them."""
+        position = self._positions.of(chunk)
+        try:
+            return list(columns_of(chunk.answer, position, None, how))
+        except BaseException as cause:
+            if self._fetcher.is_current(chunk):
+                self._positions.seek(chunk.partition, position)
+            if isinstance(cause, CorruptMessage):
+                raise CorruptMessage(f"{chunk.partition}: {cause.message}") from cause
+            raise
 
     def wakeup(self) -> None:
         """End the wait of the poll in progress, or of the next one. Any thread may call."""

@@ -3,11 +3,14 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from headrace import Admin
+from headrace.client.consumer.one_thread import CallingThread, of_one_thread
 from headrace.client.core.cluster import Cluster
 from headrace.client.operations.group_admin import GroupAdmin
 from headrace.testing import Broker
@@ -82,3 +85,54 @@ def test_an_interrupt_ends_the_wait(bootstrap: str, what: str) -> None:
     assert program.returncode in (0, -signal.SIGINT)
     with Cluster(bootstrap) as cluster:
         assert not GroupAdmin(cluster).describe_group("t").members
+
+
+class Guarded:
+    """Something that one thread uses."""
+
+    def __init__(self) -> None:
+        self.usage = CallingThread()
+
+    def check_process(self) -> None:
+        """It is in no fork."""
+
+    @of_one_thread
+    def call(self) -> None:
+        """Nothing to do."""
+
+
+def interrupted(call: Callable[[], None], line: int) -> bool:
+    """Raise KeyboardInterrupt before that line of the guard, as a signal may; whether there is such a line."""
+    left = line
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith("one_thread.py"):
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_an_interrupt_at_any_line_of_a_call_leaves_the_consumer_to_its_thread() -> None:
+    line = 0
+    while True:
+        guarded = Guarded()
+        was_interrupted = interrupted(guarded.call, line)
+        guarded.call()
+        if not was_interrupted:
+            break
+        line += 1
+    assert line > 5

@@ -17,32 +17,30 @@ R = TypeVar("R")
 
 
 class CallingThread:
-    """The thread that is in a call, with the call; a callback may call again from inside."""
+    """The thread that is in a call, with the call; a callback may call again from inside.
 
-    __slots__ = ("_call", "_ident", "_lock", "_thread")
+    A lock that knows its thread: an interrupt between its acquisition and the call leaves it to this thread, which can
+    still close the consumer.
+    """
+
+    __slots__ = ("_call", "_lock", "_thread")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._ident = 0
+        self._lock = threading.RLock()
         self._thread = self._call = ""
 
-    def enter(self, call: str) -> bool:
-        """Begin a call; False if this thread is in one already. Raises ConcurrentUse if another thread is."""
-        if self._ident == threading.get_ident():
-            return False
+    def enter(self, call: str) -> None:
+        """Begin a call, maybe inside another one. Raises ConcurrentUse if another thread is in one."""
         if not self._lock.acquire(blocking=False):
             raise ConcurrentUse(
                 f"thread {threading.current_thread().name!r} called {call} while thread {self._thread!r} is in "
                 f"{self._call}: one thread uses a consumer. Give each thread a consumer of its own, which share the "
                 "partitions in one group, or pass records on through a queue"
             )
-        self._ident = threading.get_ident()
         self._thread, self._call = threading.current_thread().name, call
-        return True
 
     def leave(self) -> None:
         """End the call that `enter` began."""
-        self._ident = 0
         self._lock.release()
 
 
@@ -67,8 +65,7 @@ def of_one_thread(method: Callable[Concatenate[U, P], R]) -> Callable[Concatenat
     @wraps(method)
     def guarded(self: U, /, *arguments: P.args, **named: P.kwargs) -> R:
         self.check_process()
-        if not self.usage.enter(name):
-            return method(self, *arguments, **named)
+        self.usage.enter(name)
         try:
             return method(self, *arguments, **named)
         finally:

@@ -42,7 +42,7 @@ FLIGHTS: Final[Mapping[str, int]] = {
 
 def show_all(site: Site, output: Path) -> bool:
     """Run everything, and draw into `output`. Returns whether all results are what they must be."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)  # a line stays one where nothing tells the width
     output.mkdir(parents=True, exist_ok=True)
     with (
         TemporaryDirectory(prefix="pipelines-") as scratch,

@@ -68,7 +68,12 @@ class Commits:
     ) -> None:
         """Commit these offsets; with `once` in one attempt. Raises KafkaError."""
         began_s = self._metrics.now_s()
-        self.group("commit").commit(wanted, deadline, once=once)
+        try:
+            self.group("commit").commit(wanted, deadline, once=once)
+        except BaseException:  # the coordinator may have some of them
+            for known in wanted:
+                self._positions.committed.pop(known, None)
+            raise
         if wanted:
             self._metrics.committed(began_s)
         self._positions.committed.update({known: Offset(place.offset) for known, place in wanted.items()})

@@ -244,7 +244,7 @@ def _resets(history: History) -> Iterator[Finding]:
             if seen.offset < reset.position
         }
         start = starts.get(reset.partition, 0)
-        if reset.position <= start:
+        if 0 < start >= reset.position:  # all of it was deleted
             continue
         read = {each for each in read if each[0] >= start}
         kept = {(offset, value) for value, offset in final.get(reset.partition, {}).items()}

@@ -36,7 +36,7 @@ lint: $(STAMP)  ## check format, lint rules, types, import contracts and links
 format: $(STAMP)  ## format the code, and fix lint errors where possible
 	@$(VENV)/bin/ruff format -q . && $(VENV)/bin/ruff check -q --fix .
 
-quick: $(STAMP)  ## run lint and the fast tests, in under a minute
+quick: $(STAMP)  ## run lint and the fast tests, in a minute or two
 	@$(MAKE) -s -j 2 lint fast
 
 fast: $(STAMP)
@@ -61,7 +61,7 @@ soak: $(STAMP)  ## run the tests that are too long for `make test` (SEEDS=10000 
 	@export HEADRACE_SEED=$${HEADRACE_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; echo "HEADRACE_SEED=$$HEADRACE_SEED"; \
 		HEADRACE_SOAK_SEEDS=$(SEEDS) HEADRACE_SOAK_FROM=$(FROM) $(PY) -m pytest -v -n 2 --dist loadgroup -m soak --timeout 7200 $(TESTS)
 
-sanitize: $(STAMP)  ## run the tests of what the network brings with AddressSanitizer in the hot modules, in twenty minutes
+sanitize: $(STAMP)  ## run the tests of what the network brings with AddressSanitizer in the hot modules
 	@scripts/sanitize.sh $(VENV)
 
 bench: $(STAMP)  ## record the main benchmarks beside Apache Kafka in docs/performance.md, in fifty minutes

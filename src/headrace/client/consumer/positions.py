@@ -87,7 +87,7 @@ class Positions:
         for partition in lost:
             self.committed.pop(partition, None)
         kept = [partition for partition in lost if partition in self.assigned]
-        anew = [partition for partition in kept if isinstance(lost[partition], TopicCreatedAnew)]
+        anew = {partition for partition in kept if isinstance(lost[partition], TopicCreatedAnew)}
         self.seek_to(EARLIEST, anew)
         self.seek_to(RESETS[self._settings.auto_offset_reset], [each for each in kept if each not in anew])
         for partition in kept:
